@@ -1,0 +1,27 @@
+# io: shards, samples, decoders, tokenizers, batch assembly; no torch, no MPI.
+if BUILD_IO
+noinst_LTLIBRARIES += libmso_io.la
+libmso_io_la_SOURCES = \
+  io/micro_batch.h \
+  io/tokenizer.cc io/tokenizer.h \
+  io/tokenizer_bytes.cc io/tokenizer_bytes.h \
+  io/utf8.cc io/utf8.h
+libmso_io_la_CXXFLAGS = $(AM_CXXFLAGS) $(ARCHIVE_CFLAGS) $(JPEG_CFLAGS) $(FFMPEG_CFLAGS) $(PCRE2_CFLAGS) \
+  $(UTF8PROC_CFLAGS) $(SPDLOG_CFLAGS)
+libmso_io_la_LIBADD = $(ARCHIVE_LIBS) $(JPEG_LIBS) $(FFMPEG_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS)
+
+# Reference tests compare it with the `tokenizers` package.
+check_PROGRAMS += tokenize
+tokenize_SOURCES = tests/reference/tokenize.cc
+tokenize_CXXFLAGS = $(AM_CXXFLAGS)
+tokenize_LDADD = libmso_io.la libmso_base.la
+
+if HAVE_GTEST
+check_PROGRAMS += io_tests
+TESTS += io_tests
+io_tests_SOURCES = \
+  tests/unit/io/tokenizer_test.cc
+io_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS)
+io_tests_LDADD = libmso_io.la libmso_base.la $(GTEST_LIBS)
+endif
+endif

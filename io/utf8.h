@@ -1,0 +1,27 @@
+// UTF-8: checking and repairing text, and walking over its code points.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace mso {
+
+// `text` itself when it is valid UTF-8; else a view of `storage`, filled with the text in which each maximal
+// ill-formed part is U+FFFD (Unicode 15, chapter 3, "U+FFFD Substitution of Maximal Subparts": what Python's
+// errors="replace" and Rust's from_utf8_lossy do).
+std::string_view valid_utf8(std::string_view text, std::string& storage);
+
+void append_utf8(std::string& text, uint32_t code_point);
+
+// Bytes of the character that begins with `first`; the text must be valid.
+inline size_t utf8_length(char first) {
+  auto byte = static_cast<unsigned char>(first);
+  return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+}
+
+// The code point at `position` of a valid text; moves `position` behind it.
+uint32_t next_code_point(std::string_view text, size_t& position);
+
+}  // namespace mso
