@@ -2,7 +2,15 @@
 if BUILD_IO
 noinst_LTLIBRARIES += libmso_io.la
 libmso_io_la_SOURCES = \
+  io/batch_plan.h \
+  io/data_loader.h \
+  io/dataset.h \
+  io/ledger.h \
   io/micro_batch.h \
+  io/sample_assembler.h \
+  io/sample_order.h \
+  io/shard_index.h \
+  io/tar_index.h \
   io/tokenizer.cc io/tokenizer.h \
   io/tokenizer_bytes.cc io/tokenizer_bytes.h \
   io/utf8.cc io/utf8.h

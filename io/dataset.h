@@ -1,0 +1,57 @@
+// A data set: the shards of a folder in order of their names, seen as one list of samples; reads members by pread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "io/shard_index.h"
+
+namespace mso {
+
+// Where sample `id` lies.
+struct SampleRef {
+  uint32_t shard = 0;
+  uint32_t index = 0;  // inside the shard
+};
+
+// Immutable after construction; every method may be called from several threads.
+class Dataset {
+ public:
+  // Each path is a folder (its *.tar, not recursive) or a .tar. Shards are sorted by file name within a folder, folders
+  // stay in the given order. Missing indexes are built. Error (kBadData) when there is no shard or no sample in all.
+  static std::shared_ptr<const Dataset> open(const std::vector<std::string>& paths);
+
+  // {training part, held-out part}: the last `shards` shards are held out. Error (kBadUsage) unless both keep a shard.
+  static std::pair<std::shared_ptr<const Dataset>, std::shared_ptr<const Dataset>> split(
+      const std::shared_ptr<const Dataset>& all, uint32_t shards);
+
+  ~Dataset();
+  uint64_t size() const;  // samples; ids are 0 … size()-1, in the order of shards and of samples in them
+  uint32_t shard_count() const;
+  const std::filesystem::path& shard_path(uint32_t shard) const;
+  const ShardIndex& shard_index(uint32_t shard) const;
+
+  SampleRef locate(uint64_t id) const;
+  const ShardSample& sample(uint64_t id) const;
+  std::string describe(uint64_t id) const;  // "shard-000003.tar: animals/cat (sample 17)" for messages
+
+  // Why the index already rules the sample out ("duplicate_member", "truncated_shard", …); empty: usable.
+  std::string unusable_reason(uint64_t id) const;
+
+  // Bytes of a member by pread. Error naming shard and key when they cannot be read.
+  std::vector<std::byte> read(uint64_t id, const ShardMember& member) const;
+
+  // XXH3 over names, sizes and indexes of all shards: two data sets with equal fingerprints hold the same samples under
+  // the same ids. Kept in the cursor so that a resume notices changed data.
+  uint64_t fingerprint() const;
+
+ private:
+  struct Impl;
+  explicit Dataset(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mso
