@@ -1,0 +1,35 @@
+// Which start of the run this is. The counter `<run dir>/attempt` fences writers of a start that is believed dead:
+// each checks it before it makes a snapshot visible. A lock keeps two live runs out of one folder.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/file.h"
+#include "comm/communicator.h"
+
+namespace mso {
+
+class RunAttempt {
+ public:
+  // Collective. Rank 0 makes `run_dir` where missing, locks it (Error kBadUsage where another live run holds it),
+  // makes `<run dir>/run_id` at the first start, and raises `<run dir>/attempt` durably; the others are told.
+  // A failure on rank 0 is thrown on all ranks.
+  static RunAttempt begin(const std::filesystem::path& run_dir, Communicator& group, double timeout_s);
+
+  int64_t number() const { return number_; }  // 1 at the first start
+  const std::string& run_id() const { return run_id_; }
+
+ private:
+  int64_t number_ = 0;
+  std::string run_id_;
+  FileDescriptor lock_;  // on rank 0, held until destroyed or the process ends
+};
+
+// The counter as it is in the folder now; 0 where there is none. Error where unreadable.
+int64_t read_attempt(const std::filesystem::path& run_dir);
+// The run's identity, empty where there is none yet.
+std::string read_run_id(const std::filesystem::path& run_dir);
+
+}  // namespace mso
