@@ -1,20 +1,25 @@
 # base: what everything else stands on; no torch, no MPI.
 noinst_LTLIBRARIES += libmso_base.la
 libmso_base_la_SOURCES = \
+  runtime/base/config.h runtime/base/config_schema.cc runtime/base/config_schema.h \
+  runtime/base/config_tree.cc runtime/base/config_tree.h runtime/base/config_parse.cc \
+  runtime/base/config_text.cc runtime/base/config_listing.cc \
   runtime/base/error.cc runtime/base/error.h \
   runtime/base/file.cc runtime/base/file.h \
   runtime/base/hash.cc runtime/base/hash.h \
   runtime/base/host_tensor.cc runtime/base/host_tensor.h \
   runtime/base/log.cc runtime/base/log.h \
   runtime/base/random.cc runtime/base/random.h \
-  runtime/base/simd.h
+  runtime/base/simd.h \
+  runtime/base/suggest.cc runtime/base/suggest.h \
+  runtime/base/units.cc runtime/base/units.h
 libmso_base_la_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(YAML_CFLAGS)
 libmso_base_la_LIBADD = $(SPDLOG_LIBS) $(YAML_LIBS) $(XXHASH_LIBS)
 
 if HAVE_GTEST
 check_PROGRAMS += base_tests
 TESTS += base_tests
-base_tests_SOURCES = tests/unit/base/random_test.cc
+base_tests_SOURCES = tests/unit/base/random_test.cc tests/unit/base/config_test.cc
 base_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS) $(YAML_CFLAGS)
 base_tests_LDADD = libmso_base.la $(GTEST_LIBS)
 endif
