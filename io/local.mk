@@ -5,6 +5,12 @@ libmso_io_la_SOURCES = \
   io/batch_plan.h \
   io/data_loader.h \
   io/dataset.h \
+  io/ffmpeg.cc io/ffmpeg.h \
+  io/ffmpeg_image.cc io/ffmpeg_image.h \
+  io/frame_to_rgb.cc io/frame_to_rgb.h \
+  io/image.cc io/image.h \
+  io/image_header.cc io/image_header.h \
+  io/jpeg.cc io/jpeg.h \
   io/ledger.h \
   io/micro_batch.h \
   io/sample_assembler.h \
@@ -23,6 +29,12 @@ check_PROGRAMS += tokenize
 tokenize_SOURCES = tests/reference/tokenize.cc
 tokenize_CXXFLAGS = $(AM_CXXFLAGS)
 tokenize_LDADD = libmso_io.la libmso_base.la
+
+# Reference tests compare it with Pillow and with the image processors of transformers.
+check_PROGRAMS += process_image
+process_image_SOURCES = tests/reference/process_image.cc
+process_image_CXXFLAGS = $(AM_CXXFLAGS)
+process_image_LDADD = libmso_io.la libmso_base.la
 
 if HAVE_GTEST
 check_PROGRAMS += io_tests

@@ -1,0 +1,222 @@
+#include "io/jpeg.h"
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+// jpeglib.h needs size_t and FILE declared before it.
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include "base/error.h"
+
+namespace mso {
+namespace {
+
+// A hostile progressive file can hold thousands of scans of a large picture; real ones have about ten.
+constexpr int kMaxScans = 500;
+// Padding between the last coded block and the next marker is common and harmless; more is lost
+// synchronisation.
+constexpr int kHarmlessExtraBytes = 64;
+
+struct ErrorState {
+  jpeg_error_mgr manager;
+  std::jmp_buf escape;
+  char message[JMSG_LENGTH_MAX];
+};
+
+ErrorState* state_of(j_common_ptr cinfo) {
+  return reinterpret_cast<ErrorState*>(cinfo->err);
+}
+
+[[noreturn]] void fail(j_common_ptr cinfo) {
+  ErrorState* state = state_of(cinfo);
+  (*cinfo->err->format_message)(cinfo, state->message);
+  std::longjmp(state->escape, 1);
+}
+
+// level -1: a warning. Those which mean that pixels are missing or wrong end the decoding.
+void on_message(j_common_ptr cinfo, int level) {
+  if (level >= 0) return;
+  switch (cinfo->err->msg_code) {
+    case JWRN_ADOBE_XFORM:
+    case JWRN_JFIF_MAJOR:
+    case JWRN_BOGUS_PROGRESSION:
+      return;
+    case JWRN_EXTRANEOUS_DATA:
+      if (cinfo->err->msg_parm.i[0] <= kHarmlessExtraBytes) return;
+      break;
+  }
+  fail(cinfo);
+}
+
+void ignore_output(j_common_ptr) {}
+
+void watch_scans(j_common_ptr cinfo) {
+  if (cinfo->is_decompressor && reinterpret_cast<j_decompress_ptr>(cinfo)->input_scan_number > kMaxScans) {
+    cinfo->err->msg_code = JERR_BAD_PROGRESSION;
+    fail(cinfo);
+  }
+}
+
+void prepare(ErrorState* state) {
+  jpeg_std_error(&state->manager);
+  state->manager.error_exit = fail;
+  state->manager.emit_message = on_message;
+  state->manager.output_message = ignore_output;
+  state->message[0] = '\0';
+}
+
+// Everything between setjmp and longjmp is C data, so that no destructor is jumped over: the caller owns the
+// pixels and gives the memory through `allocate` after the header is known.
+struct Decoding {
+  std::span<const std::byte> bytes;
+  const ImageHeader* header;
+  int scale;
+  Image* out;  // rgb holds four components a pixel when `cmyk`
+  bool cmyk;
+};
+
+// These stand before setjmp in the frame that longjmp returns to, so their destructors run as usual.
+struct Decompressor : jpeg_decompress_struct {
+  Decompressor() : jpeg_decompress_struct{} {}
+  ~Decompressor() { jpeg_destroy_decompress(this); }
+};
+struct Compressor : jpeg_compress_struct {
+  Compressor() : jpeg_compress_struct{} {}
+  ~Compressor() { jpeg_destroy_compress(this); }
+};
+
+// noinline: locals changed after setjmp live in `d` and `cinfo`, not in registers.
+__attribute__((noinline)) bool run_decoder(Decoding* d, ErrorState* state) {
+  Decompressor cinfo;
+  jpeg_progress_mgr progress{};
+  progress.progress_monitor = watch_scans;
+  cinfo.err = &state->manager;
+  if (setjmp(state->escape)) return false;
+  jpeg_create_decompress(&cinfo);
+  cinfo.progress = &progress;
+  jpeg_mem_src(&cinfo, reinterpret_cast<unsigned char*>(const_cast<std::byte*>(d->bytes.data())),
+               d->bytes.size());
+  jpeg_read_header(&cinfo, TRUE);
+  // The size was checked against the limit before; a file that shows two readers two sizes is refused.
+  if (cinfo.image_width != static_cast<JDIMENSION>(d->header->width) ||
+      cinfo.image_height != static_cast<JDIMENSION>(d->header->height)) {
+    cinfo.err->msg_code = JERR_SOF_DUPLICATE;
+    fail(reinterpret_cast<j_common_ptr>(&cinfo));
+  }
+  const bool four = cinfo.jpeg_color_space == JCS_CMYK || cinfo.jpeg_color_space == JCS_YCCK;
+  cinfo.out_color_space = four ? JCS_CMYK : JCS_RGB;
+  cinfo.scale_num = static_cast<unsigned>(d->scale);
+  cinfo.scale_denom = 8;
+  jpeg_calc_output_dimensions(&cinfo);
+  d->cmyk = four;
+  d->out->width = static_cast<int>(cinfo.output_width);
+  d->out->height = static_cast<int>(cinfo.output_height);
+  const size_t stride = size_t{cinfo.output_width} * (four ? 4 : 3);
+  d->out->rgb.resize(stride * cinfo.output_height);
+  jpeg_start_decompress(&cinfo);
+  uint8_t* base = d->out->rgb.data();
+  while (cinfo.output_scanline < cinfo.output_height) {
+    JSAMPROW lines[8];
+    for (unsigned i = 0; i < 8; ++i)
+      lines[i] = base + stride * std::min(cinfo.output_scanline + i, cinfo.output_height - 1);
+    jpeg_read_scanlines(&cinfo, lines, std::min(8u, cinfo.output_height - cinfo.output_scanline));
+  }
+  jpeg_finish_decompress(&cinfo);  // reads up to EOI, so a file that lacks its end is noticed
+  return true;
+}
+
+// As Pillow: a four-component JPEG holds inverted values (Adobe's convention), so `stored` is already 255 −
+// ink.
+void cmyk_to_rgb(const std::vector<uint8_t>& cmyk, std::vector<uint8_t>* rgb) {
+  const size_t pixels = cmyk.size() / 4;
+  rgb->resize(pixels * 3);
+  for (size_t i = 0; i < pixels; ++i) {
+    const unsigned light = cmyk[4 * i + 3];
+    for (size_t c = 0; c < 3; ++c) {
+      const unsigned product = (255u - cmyk[4 * i + c]) * light + 128;
+      (*rgb)[3 * i + c] = static_cast<uint8_t>(light - ((product + (product >> 8)) >> 8));
+    }
+  }
+}
+
+struct Encoding {
+  const Image* image;
+  int quality;
+  unsigned char* buffer;
+  unsigned long size;
+};
+
+__attribute__((noinline)) bool run_encoder(Encoding* e, ErrorState* state) {
+  Compressor cinfo;
+  cinfo.err = &state->manager;
+  if (setjmp(state->escape)) return false;
+  jpeg_create_compress(&cinfo);
+  jpeg_mem_dest(&cinfo, &e->buffer, &e->size);
+  cinfo.image_width = static_cast<JDIMENSION>(e->image->width);
+  cinfo.image_height = static_cast<JDIMENSION>(e->image->height);
+  cinfo.input_components = 3;
+  cinfo.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&cinfo);
+  jpeg_set_quality(&cinfo, e->quality, TRUE);
+  cinfo.optimize_coding = TRUE;
+  jpeg_start_compress(&cinfo, TRUE);
+  const size_t stride = size_t{cinfo.image_width} * 3;
+  while (cinfo.next_scanline < cinfo.image_height) {
+    JSAMPROW row = const_cast<uint8_t*>(e->image->rgb.data()) + stride * cinfo.next_scanline;
+    jpeg_write_scanlines(&cinfo, &row, 1);
+  }
+  jpeg_finish_compress(&cinfo);
+  return true;
+}
+
+}  // namespace
+
+int jpeg_scale(int width, int height, int target_width, int target_height) {
+  if (target_width <= 0 || target_height <= 0) return 8;
+  for (const int scale : {1, 2, 4})
+    if ((int64_t{width} * scale + 7) / 8 >= target_width &&
+        (int64_t{height} * scale + 7) / 8 >= target_height)
+      return scale;
+  return 8;
+}
+
+void decode_jpeg(std::span<const std::byte> bytes, const ImageHeader& header, const std::string& name,
+                 int scale, Image* out) {
+  ErrorState state;
+  prepare(&state);
+  Decoding decoding{bytes, &header, scale, out, false};
+  if (!run_decoder(&decoding, &state))
+    throw Error(std::string("JPEG picture is damaged (") + state.message + ")", name,
+                "copy it again or delete it", ExitCode::kBadData);
+  if (decoding.cmyk) {
+    std::vector<uint8_t> cmyk;
+    cmyk.swap(out->rgb);
+    cmyk_to_rgb(cmyk, &out->rgb);
+  }
+}
+
+std::vector<std::byte> encode_jpeg(const Image& image, int quality) {
+  if (image.width <= 0 || image.height <= 0 || image.rgb.size() != size_t(image.width) * image.height * 3)
+    throw Error("cannot write an empty picture as JPEG",
+                std::to_string(image.width) + "×" + std::to_string(image.height));
+  if (image.width > JPEG_MAX_DIMENSION || image.height > JPEG_MAX_DIMENSION)
+    throw Error("picture is too large for JPEG (65500 pixels a side)",
+                std::to_string(image.width) + "×" + std::to_string(image.height));
+  ErrorState state;
+  prepare(&state);
+  Encoding encoding{&image, quality, nullptr, 0};
+  const bool ok = run_encoder(&encoding, &state);
+  std::vector<std::byte> bytes;
+  if (ok)
+    bytes.assign(reinterpret_cast<std::byte*>(encoding.buffer),
+                 reinterpret_cast<std::byte*>(encoding.buffer) + encoding.size);
+  std::free(encoding.buffer);
+  if (!ok)
+    throw Error(std::string("cannot write JPEG (") + state.message + ")",
+                std::to_string(image.width) + "×" + std::to_string(image.height) + " pixels");
+  return bytes;
+}
+
+}  // namespace mso
