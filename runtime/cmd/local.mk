@@ -1,5 +1,16 @@
-# cmd: the program mso, one file per subcommand.
+# cmd: the program mso, one file per subcommand. A command whose part is built adds its source, its flags and the
+# convenience libraries here, and -DMSO_WITH_..._COMMAND (commands.cc lists it then).
 bin_PROGRAMS += mso
-mso_SOURCES = runtime/cmd/main.cc
+mso_SOURCES = runtime/cmd/main.cc runtime/cmd/command.h runtime/cmd/commands.cc \
+  runtime/cmd/config.cc runtime/cmd/plan.cc
+mso_CPPFLAGS = $(AM_CPPFLAGS)
 mso_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS)
-mso_LDADD = libmso_base.la
+mso_LDADD =
+
+# --- train (trainer): -DMSO_WITH_TRAIN_COMMAND, if BUILD_TRAIN
+# --- data:            -DMSO_WITH_DATA_COMMAND, if BUILD_IO
+# --- ckpt:            -DMSO_WITH_CKPT_COMMAND, if BUILD_CKPT
+# --- report:          -DMSO_WITH_REPORT_COMMAND
+
+# What everything above stands on comes last.
+mso_LDADD += libmso_base.la
