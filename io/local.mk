@@ -11,6 +11,7 @@ libmso_io_la_SOURCES = \
   io/image.cc io/image.h \
   io/image_header.cc io/image_header.h \
   io/jpeg.cc io/jpeg.h \
+  io/json_node.h \
   io/ledger.h \
   io/micro_batch.h \
   io/sample_assembler.h \
@@ -18,7 +19,13 @@ libmso_io_la_SOURCES = \
   io/shard_index.h \
   io/tar_index.h \
   io/tokenizer.cc io/tokenizer.h \
+  io/tokenizer_added.cc io/tokenizer_added.h \
+  io/tokenizer_bpe.cc io/tokenizer_bpe.h \
   io/tokenizer_bytes.cc io/tokenizer_bytes.h \
+  io/tokenizer_decode.cc io/tokenizer_decode.h \
+  io/tokenizer_json.cc io/tokenizer_json.h \
+  io/tokenizer_pattern.cc io/tokenizer_pattern.h \
+  io/tokenizer_steps.cc io/tokenizer_steps.h \
   io/utf8.cc io/utf8.h
 libmso_io_la_CXXFLAGS = $(AM_CXXFLAGS) $(ARCHIVE_CFLAGS) $(JPEG_CFLAGS) $(FFMPEG_CFLAGS) $(PCRE2_CFLAGS) \
   $(UTF8PROC_CFLAGS) $(SPDLOG_CFLAGS)

@@ -1,25 +1,81 @@
 #include "io/tokenizer.h"
 
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
+#include "io/json_node.h"
 #include "io/tokenizer_bytes.h"
+#include "io/tokenizer_json.h"
 
 namespace mso {
+
+namespace {
+using nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxFile = uint64_t{512} << 20;
+
+ordered_json read_json_if_there(const fs::path& path) {
+  if (!fs::exists(path)) return nullptr;
+  try {
+    return ordered_json::parse(read_file(path, kMaxFile));
+  } catch (const ordered_json::exception& error) {
+    throw Error("not valid JSON", path.string() + ": " + error.what(), "", ExitCode::kBadUsage);
+  }
+}
+
+// tokenizer_config.json as it lies beside the file; bos, eos and pad tokens that only other files name are put into
+// it, so that the two texts of a tokenizer say all.
+std::string config_beside(const fs::path& folder, const Tokenizer& tokenizer) {
+  const fs::path config_path = folder / "tokenizer_config.json";
+  ordered_json config = read_json_if_there(config_path);
+  if (!config.is_object()) config = ordered_json{{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  const ordered_json map = read_json_if_there(folder / "special_tokens_map.json");
+  const ordered_json generation = read_json_if_there(folder / "generation_config.json");
+  const ordered_json model = read_json_if_there(folder / "config.json");
+
+  bool changed = !fs::exists(config_path);
+  for (std::string name : {"bos_token", "eos_token", "pad_token"}) {
+    if (config.contains(name) && !config[name].is_null()) continue;
+    ordered_json token;
+    if (map.is_object() && map.contains(name)) token = map[name];
+    for (const ordered_json* other : {&generation, &model}) {
+      if (!token.is_null() || !other->is_object() || !other->contains(name + "_id")) continue;
+      ordered_json id = (*other)[name + "_id"];
+      if (id.is_array() && !id.empty()) id = ordered_json(id[0]);  // several ends: the first
+      if (!id.is_number_integer()) continue;
+      if (auto text = tokenizer.token(id.get<int64_t>())) token = *text;
+    }
+    if (!token.is_null()) config[name] = token, changed = true;
+  }
+  return changed ? config.dump(2) + "\n" : read_file(config_path, kMaxFile);
+}
+}  // namespace
 
 std::string Tokenizer::fingerprint() const {
   return hex64(hash64(config_text_, hash64(source_text_)));
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& where) {
-  if (where == "bytes") return make_byte_tokenizer();
-  throw Error("cannot load the tokenizer", where, "only \"bytes\" so far", ExitCode::kBadUsage);
+  if (where == "bytes") return parse_tokenizer(byte_tokenizer_json(), byte_tokenizer_config(), "bytes");
+  fs::path path = where;
+  std::error_code ignored;
+  if (fs::is_directory(path, ignored)) path /= "tokenizer.json";
+  if (!fs::exists(path, ignored))
+    throw Error("the tokenizer is not there", path.string(),
+                "give a tokenizer.json, a folder that holds one, or 'bytes' for a plain byte tokenizer",
+                ExitCode::kBadUsage);
+  return make_json_tokenizer(read_file(path, kMaxFile), path.string(), [&](const Tokenizer& tokenizer) {
+    return config_beside(path.parent_path(), tokenizer);
+  });
 }
 
 std::unique_ptr<Tokenizer> parse_tokenizer(std::string source_text, std::string config_text,
                                            const std::string& name) {
-  auto bytes = make_byte_tokenizer();
-  if (source_text == bytes->source_text() && config_text == bytes->config_text()) return bytes;
-  throw Error("cannot load the tokenizer", name, "only \"bytes\" so far", ExitCode::kBadUsage);
+  return make_json_tokenizer(std::move(source_text), name, [&](const Tokenizer&) { return config_text; });
 }
 
 }  // namespace mso

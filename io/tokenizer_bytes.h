@@ -1,14 +1,13 @@
-// The plain byte tokenizer: one id per byte, and its equivalent as a Hugging Face tokenizer.json.
+// The plain byte tokenizer, written as files of Hugging Face: a byte-level BPE without merges, so that exports load.
 #pragma once
 
-#include <memory>
+#include <cstdint>
 #include <string>
-
-#include "io/tokenizer.h"
 
 namespace mso {
 
-std::unique_ptr<Tokenizer> make_byte_tokenizer();
+std::string byte_tokenizer_json();    // its tokenizer.json
+std::string byte_tokenizer_config();  // its tokenizer_config.json
 
 // GPT-2's map from bytes to printable letters, as UTF-8: how byte-level vocabularies write a byte.
 // Source: bytes_to_unicode() of openai/gpt-2, encoder.py.

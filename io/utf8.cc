@@ -1,5 +1,7 @@
 #include "io/utf8.h"
 
+#include <utf8proc.h>
+
 namespace mso {
 
 namespace {
@@ -81,6 +83,30 @@ uint32_t next_code_point(std::string_view text, size_t& position) {
     case 3: return (byte(p) & 0x0f) << 12 | (byte(p + 1) & 0x3f) << 6 | (byte(p + 2) & 0x3f);
     default:
       return (byte(p) & 0x07) << 18 | (byte(p + 1) & 0x3f) << 12 | (byte(p + 2) & 0x3f) << 6 | (byte(p + 3) & 0x3f);
+  }
+}
+
+bool is_white_space(uint32_t c) {
+  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
+         c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+bool is_word_character(uint32_t c) {
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC: return true;
+    default:  // Join_Control, and letters in circles and squares (Other_Alphabetic)
+      return c == 0x200c || c == 0x200d || (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
+             (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);
   }
 }
 
