@@ -6,9 +6,11 @@ libmso_base_la_SOURCES = \
   runtime/base/config_text.cc runtime/base/config_listing.cc \
   runtime/base/error.cc runtime/base/error.h \
   runtime/base/file.cc runtime/base/file.h \
+  runtime/base/glob.cc runtime/base/glob.h \
   runtime/base/hash.cc runtime/base/hash.h \
   runtime/base/host_tensor.cc runtime/base/host_tensor.h \
   runtime/base/log.cc runtime/base/log.h \
+  runtime/base/model_config.cc runtime/base/model_config.h \
   runtime/base/random.cc runtime/base/random.h \
   runtime/base/simd.h \
   runtime/base/suggest.cc runtime/base/suggest.h \

@@ -13,4 +13,4 @@ mso_LDADD =
 # --- report:          -DMSO_WITH_REPORT_COMMAND
 
 # What everything above stands on comes last.
-mso_LDADD += libmso_base.la
+mso_LDADD += libmso_plan.la libmso_node.la libmso_base.la
