@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/host_tensor.h"
 
@@ -22,7 +23,8 @@ inline Deadline deadline_in(double seconds) {
 enum class ReduceOp { kSum, kMax, kMin, kBitOr };
 
 // One operation in flight. Destroying an unfinished handle cancels what can be cancelled and never blocks for
-// more than a moment; buffers must outlive the handle or its completion, whichever comes first.
+// more than a moment; buffers must outlive the handle or its completion, whichever comes first. What was
+// cancelled here does not disturb later collectives of the group; a point-to-point tag should not be used again.
 class Handle {
  public:
   virtual ~Handle() = default;
@@ -34,6 +36,8 @@ class Handle {
 };
 using HandlePtr = std::unique_ptr<Handle>;
 
+// Not thread-safe: a communicator and its handles are used by one thread at a time; another thread takes its own
+// group from split(). Several operations may be in flight at once, and may be waited for in any order.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -54,12 +58,13 @@ class Communicator {
   virtual HandlePtr all_gather(const void* input, void* output, std::span<const size_t> counts, DType dtype) = 0;
   virtual HandlePtr broadcast(void* data, size_t bytes, int root) = 0;
   virtual HandlePtr barrier() = 0;
-  // Point to point, matched by (peer, tag) in order. tag: 0 … 32767.
+  // Point to point, matched by (peer, tag) in order; both sides give the same number of bytes. tag: 0 … 32767.
   virtual HandlePtr send(const void* data, size_t bytes, int peer, int tag) = 0;
   virtual HandlePtr receive(void* data, size_t bytes, int peer, int tag) = 0;
 
   // Collective: ranks of one colour form a new, independent group (its traffic never mixes with this one's,
   // so another thread may use it), ordered by `key`. color < 0: this rank joins none and gets nullptr.
+  // Waits for all ranks, with a deadline of two minutes.
   virtual std::unique_ptr<Communicator> split(int color, int key, const std::string& name) = 0;
 };
 

@@ -6,7 +6,9 @@ namespace mso {
 
 namespace {
 constexpr size_t kAlignment = 16;  // elements: 64 bytes of float32
-size_t align_up(size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
+size_t align_up(size_t n) {
+  return (n + kAlignment - 1) / kAlignment * kAlignment;
+}
 }  // namespace
 
 FlatLayout make_flat_layout(std::vector<FlatTensor> tensors) {
