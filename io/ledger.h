@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/file.h"
@@ -27,8 +28,8 @@ struct LedgerEntry {
 std::string to_json_line(const LedgerEntry& entry);                                    // with the newline
 LedgerEntry ledger_entry_from_json(const std::string& line, const std::string& where);  // Error (kBadData)
 
-// One writer at a time (rank 0). Entries are ordered by position; appending one that is already there (a step repeated
-// after a restart) changes nothing when it is equal and is an Error when it differs in sample.
+// One writer at a time (rank 0). Appending an entry for a position that is already there (a step repeated after a
+// restart) changes nothing, and is an Error when it names another sample.
 class Ledger {
  public:
   // Reads what is there; a torn last line (the writer was killed) is cut off. Error (kBadData) naming the line for
@@ -49,6 +50,7 @@ class Ledger {
   std::filesystem::path path_;
   FileDescriptor fd_;
   std::vector<LedgerEntry> entries_;
+  std::unordered_map<uint64_t, uint64_t> id_at_;  // position → sample id, of entries_
 };
 
 // The last `count` entries as a JSON array (record "ledger_tail" of a snapshot) and back.
@@ -57,9 +59,9 @@ std::vector<LedgerEntry> parse_tail(const std::string& json);
 // Entries of both, without doubles, by position: a snapshot's tail may know more than a ledger file that was lost.
 std::vector<LedgerEntry> merge_entries(const std::vector<LedgerEntry>& a, const std::vector<LedgerEntry>& b);
 
-// Checks exactly-once: `trained[k]` = positions and ids that step first_step + k really trained on. Every position in
-// [0, steps·N) must be trained on once with the id that `id_at(position)` gives, or be in the ledger once, not both;
-// positions from the start of the stream. Returns one sentence per violation (at most 20), empty when all is right.
+// Checks exactly-once from the start of the stream: every position in [0, positions) must be trained on once or be in
+// the ledger once, not both, and no sample may come twice in an epoch of `samples_of_epoch` positions (so each sample of
+// a finished epoch comes exactly once). Returns one sentence per violation (at most 20), empty when all is right.
 struct TrainedSample {
   uint64_t position = 0, id = 0;
 };

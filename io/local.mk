@@ -2,9 +2,9 @@
 if BUILD_IO
 noinst_LTLIBRARIES += libmso_io.la
 libmso_io_la_SOURCES = \
-  io/batch_plan.h \
-  io/data_loader.h \
-  io/dataset.h \
+  io/batch_plan.cc io/batch_plan.h \
+  io/data_loader.cc io/data_loader.h \
+  io/dataset.cc io/dataset.h \
   io/ffmpeg.cc io/ffmpeg.h \
   io/ffmpeg_image.cc io/ffmpeg_image.h \
   io/frame_to_rgb.cc io/frame_to_rgb.h \
@@ -12,12 +12,12 @@ libmso_io_la_SOURCES = \
   io/image_header.cc io/image_header.h \
   io/jpeg.cc io/jpeg.h \
   io/json_node.h \
-  io/ledger.h \
+  io/ledger.cc io/ledger.h \
   io/micro_batch.h \
-  io/sample_assembler.h \
-  io/sample_order.h \
-  io/shard_index.h \
-  io/tar_index.h \
+  io/sample_assembler.cc io/sample_assembler.h \
+  io/sample_order.cc io/sample_order.h \
+  io/shard_index.cc io/shard_index.h \
+  io/tar_index.cc io/tar_index.h \
   io/tokenizer.cc io/tokenizer.h \
   io/tokenizer_added.cc io/tokenizer_added.h \
   io/tokenizer_bpe.cc io/tokenizer_bpe.h \
@@ -47,6 +47,12 @@ if HAVE_GTEST
 check_PROGRAMS += io_tests
 TESTS += io_tests
 io_tests_SOURCES = \
+  tests/unit/io/batch_plan_test.cc \
+  tests/unit/io/data_loader_test.cc \
+  tests/unit/io/ledger_test.cc \
+  tests/unit/io/sample_assembler_test.cc \
+  tests/unit/io/shard_index_test.cc \
+  tests/unit/io/shard_fixture.h \
   tests/unit/io/tokenizer_test.cc
 io_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS)
 io_tests_LDADD = libmso_io.la libmso_base.la $(GTEST_LIBS)

@@ -41,7 +41,7 @@ struct ShardSample {
 
   // nullptr where the sample has none.
   const ShardMember* find(std::string_view extension) const;
-  // The picture that is trained on: the first of jpg, jpeg, png, webp, bmp, gif, tif, tiff, ppm that exists.
+  // The picture that is trained on: the first of jpg, jpeg, png, webp, bmp, gif, tif, tiff that exists.
   const ShardMember* picture() const;
 };
 

@@ -13,7 +13,7 @@ struct TarIndexLimits {
   uint64_t members_of_sample = 256;
   uint64_t path_bytes = 4096;              // of one member
   uint64_t text_bytes = 1u << 20;          // caption members up to this are read to count code points
-  uint32_t picture_side = 65535;           // pixels
+  int picture_side = 65535;                // pixels
 };
 
 // What becomes of odd archives:

@@ -1,0 +1,175 @@
+// One sample to tokens, labels and pixels: template, cutting, and a reason for everything that cannot be used.
+#include "io/sample_assembler.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/io/shard_fixture.h"
+
+namespace mso {
+namespace {
+
+using test::fake_picture;
+using test::TarBytes;
+
+constexpr int64_t kBos = 257, kEos = 258, kImage = 259;  // of the byte tokenizer
+
+class AssemblerTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<const SampleAssembler> with(const TarBytes& tar, AssemblerOptions options = {}) {
+    test::write_text(folder_ / "s.tar", tar.end());
+    return test::make_assembler(Dataset::open({folder_.string()}), options);
+  }
+  std::string reason(const SampleAssembler& assembler, uint64_t id) {
+    try {
+      assembler.assemble(id);
+      return "good";
+    } catch (const BadSampleError& error) {
+      EXPECT_FALSE(error.detail().empty());
+      EXPECT_STREQ(reason_name(reason_code(error.reason())), error.reason().c_str());
+      return error.reason();
+    }
+  }
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(AssemblerTest, PutsTheImageBeforeTheCaptionAndLearnsTheCaptionOnly) {
+  const auto assembler = with(TarBytes().file("a.png", fake_picture(5, 5, 3)).file("a.txt", " Hi\n"));
+  const AssembledSample sample = assembler->assemble(0);
+  EXPECT_EQ(sample.tokens, (std::vector<int64_t>{kBos, kImage, kImage, kImage, kImage, 'H', 'i', kEos}));
+  const int64_t no = kIgnoreLabel;
+  EXPECT_EQ(sample.labels, (std::vector<int64_t>{no, no, no, no, 'H', 'i', kEos, no}));
+  EXPECT_EQ(sample.image_positions, (std::vector<int64_t>{1, 2, 3, 4}));
+  ASSERT_EQ(sample.pictures.size(), 1u);
+  EXPECT_EQ(sample.pictures[0].data<float>()[0], static_cast<float>('3'));
+  EXPECT_EQ(assembler->cost(0).picture, 4);
+  EXPECT_GE(assembler->cost(0).text, 4);
+}
+
+TEST_F(AssemblerTest, TextOnlySamplesLeaveTheMarkOut) {
+  AssemblerOptions options;
+  options.text_template = "USER: <image>\nASSISTANT: {caption}";
+  const auto assembler = with(TarBytes().file("a.txt", "Hi"), options);
+  const AssembledSample sample = assembler->assemble(0);
+  const std::string words = "USER: \nASSISTANT: ";
+  ASSERT_EQ(sample.tokens.size(), words.size() + 4);
+  EXPECT_TRUE(sample.pictures.empty());
+  EXPECT_EQ(std::count(sample.tokens.begin(), sample.tokens.end(), kImage), 0);
+  // Words of the template are not learned: the first label stands on the last of them.
+  for (size_t i = 0; i < words.size(); ++i) EXPECT_EQ(sample.labels[i], kIgnoreLabel);
+  EXPECT_EQ(sample.labels[words.size()], 'H');
+  EXPECT_EQ(assembler->cost(0).picture, 0);
+}
+
+TEST_F(AssemblerTest, WordsOnBothSidesAndImageBehind) {
+  AssemblerOptions options;
+  options.text_template = "[{caption}]<image>!";
+  const auto assembler = with(TarBytes().file("a.png", fake_picture(5, 5)).file("a.txt", "Hi"), options);
+  const AssembledSample sample = assembler->assemble(0);
+  EXPECT_EQ(sample.tokens,
+            (std::vector<int64_t>{kBos, '[', 'H', 'i', ']', kImage, kImage, kImage, kImage, '!', kEos}));
+  const int64_t no = kIgnoreLabel;
+  EXPECT_EQ(sample.labels, (std::vector<int64_t>{no, 'H', 'i', no, no, no, no, no, no, no, no}));
+}
+
+TEST_F(AssemblerTest, CutsTextAtItsEndAndNeverTheImage) {
+  const TarBytes tar = TarBytes().file("a.png", fake_picture(5, 5)).file("a.txt", "abc");  // 1 + 4 + 3 + 1 positions
+  for (int64_t limit = 1; limit <= 10; ++limit) {
+    AssemblerOptions options;
+    options.max_length = limit;
+    const auto assembler = with(tar, options);
+    if (limit < 6) {
+      EXPECT_EQ(reason(*assembler, 0), "too_long") << limit;
+      continue;
+    }
+    const AssembledSample sample = assembler->assemble(0);
+    EXPECT_EQ(sample.tokens.size(), static_cast<size_t>(std::min<int64_t>(limit, 9)));
+    EXPECT_EQ(sample.cut, limit < 9);
+    EXPECT_EQ(sample.tokens.back() == kEos, limit >= 9);
+    EXPECT_EQ(sample.labels.back(), kIgnoreLabel);
+    EXPECT_EQ(sample.labels[4], 'a');
+    EXPECT_LE(assembler->cost(0).total(), limit);
+  }
+}
+
+TEST_F(AssemblerTest, EverythingBadHasItsReason) {
+  TarBytes tar;
+  tar.file("a.png", fake_picture(5, 5));                                                 // 0 no caption
+  tar.file("b.png", fake_picture(5, 5)).file("b.txt", " \n");                            // 1
+  tar.file("c.png", fake_picture(5, 5)).file("c.txt", "\xff\xfe");                       // 2
+  tar.file("d.png", "").file("d.txt", "zero bytes");                                     // 3
+  tar.file("e.jpg", "broken").file("e.txt", "text named jpg");                           // 4
+  tar.file("f.png", fake_picture(5, 5)).file("f.txt", "one").file("f.png", "").file("f.txt", "two");  // 5
+  tar.file("g.png", fake_picture(5, 5)).file("g.txt", "has <image> in it");              // 6
+  tar.file("h.png", fake_picture(70000, 5)).file("h.txt", "too wide");                       // 7
+  tar.file("i.txt", std::string((1 << 20) + 1, 'x'));                                    // 8
+  tar.file("j.x.jpg", "picture").file("j.txt", "half");                                  // 9
+  const auto assembler = with(tar);
+  const char* reasons[] = {"no_caption",   "empty_caption",    "bad_text", "decode_error", "decode_error",
+                           "duplicate_member", "bad_text", "decode_error", "too_large", "odd_name"};
+  for (uint64_t id = 0; id < std::size(reasons); ++id) EXPECT_EQ(reason(*assembler, id), reasons[id]) << id;
+}
+
+TEST_F(AssemblerTest, CaptionFromJson) {
+  AssemblerOptions options;
+  options.caption = "/captions/en";
+  TarBytes tar;
+  tar.file("a.json", R"({"captions":{"en":"Hi"}})");
+  tar.file("b.json", R"({"captions":{"de":"Hallo"}})");
+  tar.file("c.json", R"({"captions":{"en":3}})");
+  tar.file("d.json", "{");
+  tar.file("e.txt", "no json");
+  tar.file("f.json", std::string(100000, '['));
+  const auto assembler = with(tar, options);
+  const char* reasons[] = {"good", "no_caption", "bad_json", "bad_json", "no_caption", "bad_json"};
+  for (uint64_t id = 0; id < std::size(reasons); ++id) EXPECT_EQ(reason(*assembler, id), reasons[id]) << id;
+  EXPECT_EQ(assembler->assemble(0).tokens, (std::vector<int64_t>{kBos, 'H', 'i', kEos}));
+}
+
+TEST_F(AssemblerTest, RefusesWrongTemplatesAndPointers) {
+  for (const char* text : {"", "<image>", "{caption}{caption}", "<image><image>{caption}"}) {
+    AssemblerOptions options;
+    options.text_template = text;
+    EXPECT_THROW(with(TarBytes().file("a.txt", "x"), options), Error) << text;
+  }
+  for (const char* caption : {"", "json", "/a~2", "captions/en"}) {
+    AssemblerOptions options;
+    options.caption = caption;
+    EXPECT_THROW(with(TarBytes().file("a.txt", "x"), options), Error) << caption;
+  }
+}
+
+TEST_F(AssemblerTest, AShardThatShrinksOrVanishesIsAReadError) {
+  const auto assembler = with(TarBytes().file("a.txt", "first").file("b.txt", "second"));
+  EXPECT_EQ(reason(*assembler, 0), "good");
+  std::filesystem::resize_file(folder_ / "s.tar", 700);
+  EXPECT_EQ(reason(*assembler, 1), "read_error");
+  std::filesystem::remove(folder_ / "s.tar");
+  const auto again = assembler;
+  EXPECT_EQ(reason(*again, 1), "read_error");
+}
+
+TEST_F(AssemblerTest, JoinsSamplesWithoutPadding) {
+  const auto assembler = with(TarBytes()
+                                  .file("a.png", fake_picture(5, 5, 1))
+                                  .file("a.txt", "Hi")
+                                  .file("b.txt", "text")
+                                  .file("c.png", fake_picture(5, 5, 2))
+                                  .file("c.txt", "x"));
+  const AssembledSample a = assembler->assemble(0), b = assembler->assemble(1), c = assembler->assemble(2);
+  const MicroBatch batch = join_samples({&a, &b, &c}, {0, 1, 2}, assembler->picture_decoder());
+  EXPECT_EQ(batch.sample_starts, (std::vector<int64_t>{0, 8, 14, 21}));
+  EXPECT_EQ(batch.size(), 21);
+  EXPECT_EQ(batch.positions[8], 0);
+  EXPECT_EQ(batch.positions[20], 6);
+  EXPECT_EQ(batch.media_positions.at("image"), (std::vector<int64_t>{1, 2, 3, 4, 15, 16, 17, 18}));
+  const HostTensor& pixels = batch.media.at("pixel_values");
+  EXPECT_EQ(pixels.shape, (std::vector<int64_t>{2, 3, 1, 2}));
+  EXPECT_EQ(pixels.data<float>()[0], static_cast<float>('1'));
+  EXPECT_EQ(pixels.data<float>()[6], static_cast<float>('2'));
+  EXPECT_EQ(batch.label_count(), 3 + 5 + 2);
+  // Text only: no media at all.
+  EXPECT_TRUE(join_samples({&b}, {1}, assembler->picture_decoder()).media.empty());
+}
+
+}  // namespace
+}  // namespace mso

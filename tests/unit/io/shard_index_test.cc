@@ -1,0 +1,297 @@
+// Indexes of ordinary and of damaged shards. The rule for keys is WebDataset's (base_plus_ext of webdataset/tariterators.py).
+#include "io/shard_index.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "io/tar_index.h"
+#include "tests/unit/io/shard_fixture.h"
+
+namespace mso {
+namespace {
+
+using test::fake_picture;
+using test::TarBytes;
+using test::write_text;
+
+class ShardIndexTest : public ::testing::Test {
+ protected:
+  ShardIndex index_of(const std::string& bytes) {
+    write_text(folder_ / "s.tar", bytes);
+    bytes_ = bytes;
+    return build_index(folder_ / "s.tar");
+  }
+  std::string content(const ShardMember* member) { return bytes_.substr(member->offset, member->size); }
+  test::TemporaryFolder folder_;
+  std::string bytes_;
+};
+
+TEST(SplitMemberPath, FollowsWebDataset) {
+  auto split = [](const char* path) {
+    auto result = split_member_path(path);
+    return result ? result->key + "|" + result->extension : std::string("none");
+  };
+  EXPECT_EQ(split("a.jpg"), "a|jpg");
+  EXPECT_EQ(split("dir.with.dots/a.JPG"), "dir.with.dots/a|jpg");
+  EXPECT_EQ(split("x/y/a.seg.PNG"), "x/y/a|seg.png");
+  EXPECT_EQ(split("./a.txt"), "a|txt");
+  EXPECT_EQ(split(".//a.txt"), "a|txt");
+  EXPECT_EQ(split("a."), "a|");
+  for (const char* none : {"a", ".hidden", "dir/.hidden.jpg", "dir.x/a", "", "/", "__meta__/a.txt", "a/__info__"})
+    EXPECT_EQ(split(none), "none") << none;
+}
+
+TEST_F(ShardIndexTest, FindsMembersSizesAndLengths) {
+  const ShardIndex index = index_of(TarBytes()
+                                        .entry("animals/", "", '5')
+                                        .file("animals/cat.jpg", fake_picture(640, 480))
+                                        .file("animals/cat.txt", "Gr\xc3\xbc\xc3\x9f" "e")
+                                        .file("animals/cat.json", "{}")
+                                        .file("note.txt", "text only")
+                                        .file("README", "no dot: not a member")
+                                        .end());
+  ASSERT_EQ(index.samples.size(), 2u);
+  EXPECT_TRUE(index.end_mark);
+  EXPECT_FALSE(index.trailing_data);
+  const ShardSample& cat = index.samples[0];
+  EXPECT_EQ(cat.key, "animals/cat");
+  EXPECT_EQ(cat.members.size(), 3u);
+  EXPECT_EQ(content(cat.picture()), fake_picture(640, 480));
+  EXPECT_EQ(content(cat.find("json")), "{}");
+  EXPECT_EQ(cat.picture_width, 640u);
+  EXPECT_EQ(cat.picture_height, 480u);
+  EXPECT_EQ(cat.text_bytes, 7u);
+  EXPECT_EQ(cat.text_code_points, 5u);
+  EXPECT_EQ(cat.flags, 0u);
+  EXPECT_EQ(index.samples[1].picture(), nullptr);
+}
+
+TEST_F(ShardIndexTest, ReadsLongNamesOfGnuAndPax) {
+  const std::string name = std::string(150, 'd') + "/" + std::string(120, 'n');
+  const ShardIndex index = index_of(TarBytes()
+                                        .gnu_long(name + ".jpg", fake_picture(1, 2))
+                                        .pax(name + ".txt", "caption")
+                                        .pax("gr\xc3\xbc\xc3\x9f" "e.txt", "x")
+                                        .end());
+  ASSERT_EQ(index.samples.size(), 2u);
+  EXPECT_EQ(index.samples[0].key, name);
+  EXPECT_EQ(content(index.samples[0].find("txt")), "caption");
+  EXPECT_EQ(content(index.samples[0].picture()), fake_picture(1, 2));
+  EXPECT_EQ(index.samples[1].key, "gr\xc3\xbc\xc3\x9f" "e");
+}
+
+TEST_F(ShardIndexTest, JoinsMembersThatAreNotAdjacent) {
+  const ShardIndex index = index_of(TarBytes()
+                                        .file("a.jpg", fake_picture(1, 1))
+                                        .file("b.jpg", fake_picture(2, 2))
+                                        .file("a.txt", "of a")
+                                        .file("b.txt", "of b")
+                                        .end());
+  ASSERT_EQ(index.samples.size(), 2u);
+  EXPECT_EQ(content(index.samples[0].find("txt")), "of a");
+  EXPECT_EQ(content(index.samples[1].find("txt")), "of b");
+  EXPECT_EQ(index.samples[0].picture_width, 1u);
+  EXPECT_EQ(index.samples[0].flags, kSampleMerged);
+  EXPECT_EQ(index.samples[1].flags, kSampleMerged);
+}
+
+TEST_F(ShardIndexTest, TheSameMemberTwiceMakesTheSampleUnusable) {
+  const ShardIndex index = index_of(TarBytes()
+                                        .file("a.jpg", fake_picture(1, 1))
+                                        .file("a.txt", "one")
+                                        .file("b.txt", "b")
+                                        .file("a.jpg", fake_picture(2, 2))
+                                        .file("a.txt", "two")
+                                        .file("c.TXT", "c")
+                                        .file("c.txt", "C")
+                                        .end());
+  ASSERT_EQ(index.samples.size(), 3u);
+  EXPECT_TRUE(index.samples[0].flags & kSampleDuplicateMember);
+  EXPECT_EQ(index.samples[1].flags, 0u);
+  EXPECT_TRUE(index.samples[2].flags & kSampleDuplicateMember);
+}
+
+TEST_F(ShardIndexTest, ASecondDotNeverMakesHalfASample) {
+  const ShardIndex index = index_of(TarBytes()
+                                        .file("my.photo.jpg", fake_picture(1, 1))
+                                        .file("my.txt", "caption without its picture")
+                                        .file("x.jpg", fake_picture(1, 1))
+                                        .file("x.mask.png", fake_picture(1, 1))
+                                        .file("x.txt", "the picture is x.jpg")
+                                        .file("y.jpg", fake_picture(1, 1))
+                                        .file("y.1.txt", "odd caption")
+                                        .end());
+  ASSERT_EQ(index.samples.size(), 3u);
+  EXPECT_TRUE(index.samples[0].flags & kSampleOddName);
+  EXPECT_EQ(index.samples[1].flags, 0u);
+  EXPECT_EQ(index.samples[1].picture()->extension, "jpg");
+  EXPECT_TRUE(index.samples[2].flags & kSampleOddName);
+}
+
+TEST_F(ShardIndexTest, FollowsHardLinksAndRefusesOtherLinks) {
+  const ShardIndex index = index_of(TarBytes()
+                                        .file("a.jpg", fake_picture(3, 4))
+                                        .file("a.txt", "a")
+                                        .link("b.jpg", "a.jpg")
+                                        .file("b.txt", "b")
+                                        .link("c.jpg", "a.jpg", '2')
+                                        .file("c.txt", "c")
+                                        .link("d.jpg", "missing.jpg")
+                                        .file("d.txt", "d")
+                                        .end());
+  ASSERT_EQ(index.samples.size(), 4u);
+  EXPECT_EQ(content(index.samples[1].picture()), fake_picture(3, 4));
+  EXPECT_EQ(index.samples[1].picture_height, 4u);
+  EXPECT_EQ(index.samples[1].flags, 0u);
+  EXPECT_TRUE(index.samples[2].flags & kSampleBadMember);
+  EXPECT_TRUE(index.samples[3].flags & kSampleBadMember);
+}
+
+TEST_F(ShardIndexTest, CutAtEveryByteNeverGivesHalfASample) {
+  TarBytes tar;
+  tar.file("a.jpg", fake_picture(1, 1)).file("a.txt", "first");
+  tar.file("b.jpg", fake_picture(2, 2)).file("b.txt", "second");
+  const std::string whole = tar.end();
+  for (size_t cut = 1; cut < whole.size(); ++cut) {
+    ShardIndex index;
+    try {
+      index = index_of(whole.substr(0, cut));
+    } catch (const Error& error) {
+      ASSERT_LT(cut, 512u) << cut << error.what();
+      continue;
+    }
+    for (const ShardSample& sample : index.samples) {
+      if (sample.flags & kSampleUnusable) continue;
+      ASSERT_EQ(sample.members.size(), 2u) << cut;
+      ASSERT_EQ(content(sample.find("txt")), sample.key == "a" ? "first" : "second") << cut;
+    }
+    const size_t usable = static_cast<size_t>(std::count_if(
+        index.samples.begin(), index.samples.end(), [](const ShardSample& s) { return !(s.flags & kSampleUnusable); }));
+    // One block of zeros behind the last member is accepted as the end, as GNU tar and Python do.
+    EXPECT_EQ(usable, cut >= whole.size() - 512 ? 2u : cut >= 5 * 512 ? 1u : 0u) << cut;
+    EXPECT_EQ(index.end_mark, cut >= whole.size() - 512) << cut;
+  }
+}
+
+TEST_F(ShardIndexTest, DamagedHeaderInTheMiddleEndsTheShardThere) {
+  std::string bytes = TarBytes()
+                          .file("a.jpg", fake_picture(1, 1))
+                          .file("a.txt", "first")
+                          .file("b.jpg", fake_picture(2, 2))
+                          .file("b.txt", "second")
+                          .end();
+  for (size_t at = 1024; at < 1536; at += 7) {
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x20);
+    const ShardIndex index = index_of(damaged);
+    for (const ShardSample& sample : index.samples) {
+      if (sample.flags & kSampleUnusable) continue;
+      EXPECT_EQ(sample.members.size(), 2u) << at;
+    }
+  }
+}
+
+TEST_F(ShardIndexTest, EmptyArchivesAndOthers) {
+  EXPECT_TRUE(index_of(std::string(10240, '\0')).samples.empty());
+  EXPECT_TRUE(index_of(TarBytes().entry("dir/", "", '5').end()).samples.empty());
+  EXPECT_THROW(index_of(""), Error);
+  EXPECT_THROW(index_of("this is no tar"), Error);
+  EXPECT_THROW(index_of(std::string(2000, 'x')), Error);
+  EXPECT_THROW(index_of("\x1f\x8b\x08" + std::string(2000, 'x')), Error);
+  EXPECT_THROW(build_index(folder_ / "missing.tar"), Error);
+  EXPECT_THROW(build_index(folder_.string()), Error);
+}
+
+TEST_F(ShardIndexTest, TwoTarsJoinedByCatAreNoticed) {
+  const std::string one = TarBytes().file("a.txt", "a").end();
+  EXPECT_FALSE(index_of(one + std::string(8192, '\0')).trailing_data);
+  const ShardIndex index = index_of(one + one);
+  EXPECT_TRUE(index.trailing_data);
+  EXPECT_EQ(index.samples.size(), 1u);
+}
+
+TEST_F(ShardIndexTest, HugeSizesAreRefused) {
+  for (const char* size : {"77777777777", "\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"}) {
+    const std::string field(size, 11 + (size[0] != '7'));
+    const ShardIndex index = index_of(TarBytes().file("a.txt", "a").entry("b.txt", "b", '0', "", field).end());
+    for (const ShardSample& sample : index.samples)
+      EXPECT_TRUE(sample.key == "a" || (sample.flags & kSampleUnusable));
+  }
+}
+
+TEST_F(ShardIndexTest, LimitsHold) {
+  TarBytes many;
+  for (int i = 0; i < 300; ++i) many.file("a." + std::to_string(i), "");
+  EXPECT_THROW(index_of(many.end()), Error);
+  TarIndexLimits limits;
+  limits.members = 2;
+  write_text(folder_ / "m.tar", TarBytes().file("a.txt", "").file("b.txt", "").file("c.txt", "").end());
+  EXPECT_THROW(build_index(folder_ / "m.tar", limits), Error);
+  EXPECT_THROW(index_of(TarBytes().pax(std::string(5000, 'n') + ".txt", "x").end()), Error);
+}
+
+TEST_F(ShardIndexTest, SerializesAndRefusesEveryChange) {
+  ShardIndex index = index_of(TarBytes()
+                                  .file("k/a.jpg", fake_picture(7, 9))
+                                  .file("k/a.txt", "x")
+                                  .file("b.txt", "y")
+                                  .without_end());
+  const std::string bytes = index.serialize();
+  const ShardIndex again = ShardIndex::parse(bytes, "i");
+  EXPECT_EQ(again.serialize(), bytes);
+  EXPECT_EQ(again.samples[0].key, "k/a");
+  EXPECT_EQ(again.samples[0].picture_width, 7u);
+  EXPECT_FALSE(again.end_mark);
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    std::string damaged = bytes;
+    damaged[i] = static_cast<char>(damaged[i] ^ 1);
+    EXPECT_THROW(ShardIndex::parse(damaged, "i"), Error) << i;
+    EXPECT_THROW(ShardIndex::parse(bytes.substr(0, i), "i"), Error) << i;
+  }
+  EXPECT_THROW(ShardIndex::parse(bytes + "x", "i"), Error);
+}
+
+TEST_F(ShardIndexTest, IsStoredBesideAndMadeAnewWhenStale) {
+  const auto tar = folder_ / "s.tar", idx = folder_ / "s.idx";
+  write_text(tar, TarBytes().file("a.txt", "first").end());
+  EXPECT_EQ(load_or_build_index(tar).samples.size(), 1u);
+  EXPECT_TRUE(std::filesystem::exists(idx));
+  // Same size, other content.
+  write_text(tar, TarBytes().file("z.txt", "other").end());
+  EXPECT_EQ(load_or_build_index(tar).samples[0].key, "z");
+  // Other size.
+  write_text(tar, TarBytes().file("a.txt", "first").file("b.txt", "x").end());
+  EXPECT_EQ(load_or_build_index(tar).samples.size(), 2u);
+  // Damaged index.
+  write_text(idx, "garbage");
+  EXPECT_EQ(load_or_build_index(tar).samples.size(), 2u);
+  EXPECT_EQ(ShardIndex::parse(read_file(idx), "").samples.size(), 2u);
+}
+
+TEST_F(ShardIndexTest, StaysInMemoryWhereNothingCanBeWritten) {
+  write_text(folder_ / "s.tar", TarBytes().file("a.txt", "first").end());
+  std::filesystem::create_directory(folder_ / "s.idx");  // works for root too: the rename fails
+  EXPECT_EQ(load_or_build_index(folder_ / "s.tar").samples.size(), 1u);
+}
+
+TEST_F(ShardIndexTest, SeveralAtOnceMakeOneIndex) {
+  TarBytes tar;
+  for (int i = 0; i < 500; ++i) tar.file("s" + std::to_string(i) + ".txt", "caption");
+  write_text(folder_ / "s.tar", tar.end());
+  std::vector<std::thread> threads;
+  std::atomic<int> right = 0;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] { right += load_or_build_index(folder_ / "s.tar").samples.size() == 500; });
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(right, 4);
+  int files = 0;
+  for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator(folder_.string())) ++files;
+  EXPECT_EQ(files, 2);
+}
+
+}  // namespace
+}  // namespace mso
