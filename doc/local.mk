@@ -1,0 +1,8 @@
+# doc: manual pages.
+dist_man_MANS += doc/man/mso.1 doc/man/megascale_config.yaml.5
+
+# Writes again what is made from the table of configuration keys; the unit tests say when that is needed.
+.PHONY: update-config-docs
+update-config-docs: mso
+	$(AM_V_at)./mso config --man > $(srcdir)/doc/man/megascale_config.yaml.5
+	$(AM_V_at)./mso config --sample > $(srcdir)/etc/megascale_config.yaml

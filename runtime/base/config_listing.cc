@@ -145,7 +145,7 @@ std::string config_man_page() {
       "The unit of a duration or size is in the key's name (ms, s, m, mb). Sizes in bytes may be written as 16G.\n"
       "Relative paths start at the current directory.\n"
       ".PP\n"
-      "A run goes on after a change of the keys marked\n.RI \" may change on resume\" ;\n"
+      "A run goes on after a change of the keys marked\n.IR \"may change on resume\" ;\n"
       "any other difference from the run's own configuration is refused.\n"
       "Keys marked\n.I not in force yet\nare accepted at their default only.\n";
   std::string section;

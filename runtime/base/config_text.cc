@@ -21,37 +21,45 @@ void visit_leaves(const std::string& name, const json& value, const Visit& visit
   }
 }
 
-bool plain_string(const std::string& text, bool in_list) {
+bool plain_string(const std::string& text) {
   if (text.empty() || !resolve_plain_scalar(text).is_string()) return false;
+  // Booleans to readers of YAML 1.1.
+  for (const char* word : {"yes", "no", "on", "off", "y", "n"})
+    if (std::ranges::equal(text, std::string_view(word), {}, [](char c) { return static_cast<char>(c | 0x20); })) return false;
   // Cautious: letters, digits and a few signs that mean nothing to YAML inside a word.
-  return std::ranges::all_of(text, [&](char c) {
+  return std::ranges::all_of(text, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '/' ||
            c == '.' || c == '-' || c == '+';
   }) && text[0] != '-' && text[0] != '.' && text[0] != '+';
 }
 
-std::string yaml_value(const json& value, bool in_list) {
+std::string yaml_value(const json& value) {
   if (value.is_string()) {
     const std::string& text = value.get_ref<const std::string&>();
-    return plain_string(text, in_list) ? text : value.dump();  // a JSON string is a YAML string
+    return plain_string(text) ? text : value.dump();  // a JSON string is a YAML string
   }
   if (value.is_array()) {
     std::string text = "[";
-    for (const json& item : value) text += (text.size() > 1 ? ", " : "") + yaml_value(item, true);
+    for (const json& item : value) text += (text.size() > 1 ? ", " : "") + yaml_value(item);
     return text + "]";
   }
   if (value.is_object()) {
     std::string text = "{";
     for (const auto& [key, item] : value.items())
-      text += (text.size() > 1 ? ", " : "") + yaml_value(json(key), true) + ": " + yaml_value(item, true);
+      text += (text.size() > 1 ? ", " : "") + yaml_value(json(key)) + ": " + yaml_value(item);
     return text + "}";
   }
-  return value.dump();  // numbers in the shortest form that reads back the same
+  std::string number = value.dump();  // the shortest form that reads back the same
+  // Readers of YAML 1.1 take 1e-08 for a string, 1.0e-08 for a number.
+  const size_t exponent = number.find('e');
+  if (value.is_number_float() && exponent != std::string::npos && number.find('.') == std::string::npos)
+    number.insert(exponent, ".0");
+  return number;
 }
 
 std::string key_text(const ConfigKey& key, const json& value) {
   if (key.type == KeyType::kOptionalInteger && value.is_null()) return "auto";
-  return yaml_value(value, false);
+  return yaml_value(value);
 }
 
 json& at_path(json& root, std::string_view path) {
@@ -66,19 +74,19 @@ json& at_path(json& root, std::string_view path) {
 
 void write_free_map(std::string& out, const json& map, const std::string& indent) {
   for (const auto& [name, value] : map.items()) {
-    out += indent + yaml_value(json(name), false) + ":";
+    out += indent + yaml_value(json(name)) + ":";
     if (value.is_object() && !value.empty()) {
       out += "\n";
       write_free_map(out, value, indent + "  ");
     } else {
-      out += " " + yaml_value(value, false) + "\n";
+      out += " " + yaml_value(value) + "\n";
     }
   }
 }
 
 }  // namespace
 
-std::string value_text(const json& value) { return value.is_null() ? "auto" : yaml_value(value, false); }
+std::string value_text(const json& value) { return value.is_null() ? "auto" : yaml_value(value); }
 
 json to_json(const Config& config) {
   json root = json::object();
@@ -127,10 +135,10 @@ std::vector<ConfigDifference> diff_config(const Config& old_config, const Config
     }
     std::map<std::string, std::pair<std::string, std::string>> leaves;
     visit_leaves(key.name, before, [&](const std::string& name, const json& value) {
-      leaves[name] = {yaml_value(value, false), "(none)"};
+      leaves[name] = {yaml_value(value), "(none)"};
     });
     visit_leaves(key.name, after, [&](const std::string& name, const json& value) {
-      leaves.try_emplace(name, "(none)", "").first->second.second = yaml_value(value, false);
+      leaves.try_emplace(name, "(none)", "").first->second.second = yaml_value(value);
     });
     for (const auto& [name, values] : leaves)
       if (values.first != values.second) differences.push_back({name, values.first, values.second, key.safe});
@@ -148,7 +156,7 @@ std::vector<EffectiveValue> effective_values(const LoadedConfig& loaded) {
     const json value = key.get(loaded.config);
     if (key.type == KeyType::kMap)
       visit_leaves(key.name, value, [&](const std::string& name, const json& leaf) {
-        values.push_back({name, yaml_value(leaf, false), source(name), key.in_force});
+        values.push_back({name, yaml_value(leaf), source(name), key.in_force});
       });
     else
       values.push_back({key.name, key_text(key, value), source(key.name), key.in_force});

@@ -21,7 +21,8 @@ libmso_base_la_LIBADD = $(SPDLOG_LIBS) $(YAML_LIBS) $(XXHASH_LIBS)
 if HAVE_GTEST
 check_PROGRAMS += base_tests
 TESTS += base_tests
-base_tests_SOURCES = tests/unit/base/random_test.cc tests/unit/base/config_test.cc
+base_tests_SOURCES = tests/unit/base/random_test.cc tests/unit/base/config_test.cc \
+  tests/unit/base/text_test.cc
 base_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS) $(YAML_CFLAGS)
 base_tests_LDADD = libmso_base.la $(GTEST_LIBS)
 endif

@@ -130,7 +130,7 @@ int64_t ModelSummary::trainable_parameters() const {
   return sum;
 }
 
-std::vector<ParameterShape> llava_parameters(const json& config) {
+std::vector<ParameterShape> llava_parameter_shapes(const json& config) {
   const Vision v = read_vision(config);
   const Text t = read_text(config);
   Builder b;
@@ -182,7 +182,7 @@ std::vector<ParameterShape> llava_parameters(const json& config) {
 ModelSummary summarise_llava(const json& config, const std::vector<std::string>& freeze) {
   const Vision v = read_vision(config);
   const Text t = read_text(config);
-  const std::vector<ParameterShape> parameters = llava_parameters(config);
+  const std::vector<ParameterShape> parameters = llava_parameter_shapes(config);
 
   ModelSummary summary;
   summary.family = "llava";

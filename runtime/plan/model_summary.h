@@ -41,7 +41,7 @@ struct ParameterShape {
 // Every parameter of a LLaVA model (CLIP vision tower, two-layer projector, Llama decoder), in forward order, with
 // the names of the hub's checkpoints. `config`: see hugging_face_config(); missing keys have transformers' defaults.
 // Error (kBadUsage) naming the key for a size that is not a sensible integer or that does not divide.
-std::vector<ParameterShape> llava_parameters(const nlohmann::json& config);
+std::vector<ParameterShape> llava_parameter_shapes(const nlohmann::json& config);
 
 // Parameters that `freeze` selects (see base/glob.h) or that are unused are not trainable. A pattern that selects
 // nothing is an Error (kBadUsage): nearly always a misspelling.

@@ -26,13 +26,13 @@ const StageSummary& stage(const ModelSummary& model, const std::string& name) {
   return *std::ranges::find(model.stages, name, &StageSummary::name);
 }
 
-TEST(LlavaParameters, HaveTheNamesAndShapesOfTransformers) {
+TEST(LlavaParameterShapes, HaveTheNamesAndShapesOfTransformers) {
   int compared = 0;
   const json cases = fixture();
   for (const auto& [name, entry] : cases.items()) {
     if (!entry.is_object() || !entry["parameters"].is_object()) continue;
     std::map<std::string, std::vector<int64_t>> ours, theirs = entry["parameters"];
-    for (const ParameterShape& parameter : llava_parameters(entry["config"])) ours[parameter.name] = parameter.shape;
+    for (const ParameterShape& parameter : llava_parameter_shapes(entry["config"])) ours[parameter.name] = parameter.shape;
     EXPECT_EQ(ours, theirs) << name;
     ++compared;
   }
