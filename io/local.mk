@@ -10,10 +10,13 @@ libmso_io_la_SOURCES = \
   io/frame_to_rgb.cc io/frame_to_rgb.h \
   io/image.cc io/image.h \
   io/image_header.cc io/image_header.h \
+  io/image_processor.cc io/image_processor.h \
   io/jpeg.cc io/jpeg.h \
   io/json_node.h \
   io/ledger.cc io/ledger.h \
   io/micro_batch.h \
+  io/resize.cc io/resize.h \
+  io/resize_kernels.cc io/resize_kernels.h \
   io/sample_assembler.cc io/sample_assembler.h \
   io/sample_order.cc io/sample_order.h \
   io/shard_index.cc io/shard_index.h \

@@ -1,0 +1,312 @@
+#include "io/resize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "base/error.h"
+#include "io/resize_kernels.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+namespace mso {
+namespace {
+
+double sinc(double x) {
+  if (x == 0.0) return 1.0;
+  x *= std::numbers::pi;
+  return std::sin(x) / x;
+}
+
+double support_of(Resample filter) {
+  switch (filter) {
+    case Resample::kLanczos:
+      return 3.0;
+    case Resample::kBicubic:
+      return 2.0;
+    case Resample::kBilinear:
+    case Resample::kHamming:
+      return 1.0;
+    case Resample::kBox:
+    case Resample::kNearest:
+      return 0.5;
+  }
+  return 0.5;
+}
+
+double weight_of(Resample filter, double x) {
+  switch (filter) {
+    case Resample::kBox:
+    case Resample::kNearest:
+      return x > -0.5 && x <= 0.5 ? 1.0 : 0.0;
+    case Resample::kBilinear:
+      x = std::fabs(x);
+      return x < 1.0 ? 1.0 - x : 0.0;
+    case Resample::kHamming:
+      x = std::fabs(x);
+      if (x == 0.0) return 1.0;
+      if (x >= 1.0) return 0.0;
+      x *= std::numbers::pi;
+      return std::sin(x) / x * (0.54f + 0.46f * std::cos(x));  // single-precision constants, as Pillow's
+    case Resample::kBicubic: {
+      constexpr double a = -0.5;
+      x = std::fabs(x);
+      if (x < 1.0) return ((a + 2.0) * x - (a + 3.0)) * x * x + 1;
+      if (x < 2.0) return (((x - 5) * x + 8) * x - 4) * a;
+      return 0.0;
+    }
+    case Resample::kLanczos:
+      return -3.0 <= x && x < 3.0 ? sinc(x) * sinc(x / 3) : 0.0;
+  }
+  return 0.0;
+}
+
+// The weights of output positions begin … begin + length − 1. `even`: first positions are made even.
+struct Weights {
+  PairedWeights paired;
+  int input_begin = 0, input_end = 0;  // the inputs that are used
+  std::vector<double> scratch;
+
+  void compute(int in_size, int out_size, int begin, int length, Resample filter, bool even) {
+    const double scale = static_cast<double>(in_size) / out_size;
+    const double filter_scale = std::max(scale, 1.0);
+    const double support = support_of(filter) * filter_scale;
+    const double inverse = 1.0 / filter_scale;
+    paired.pairs = static_cast<int>(std::ceil(support)) + 2;
+    paired.first.resize(length);
+    paired.used.resize(length);
+    paired.low.assign(size_t(length) * paired.pairs, 0);
+    paired.high.assign(size_t(length) * paired.pairs, 0);
+    scratch.resize(size_t(paired.pairs) * 2);
+    input_begin = in_size;
+    input_end = 0;
+    for (int i = 0; i < length; ++i) {
+      const double center = (begin + i + 0.5) * scale;
+      const int from = std::max(static_cast<int>(center - support + 0.5), 0);
+      const int n = std::min(static_cast<int>(center + support + 0.5), in_size) - from;
+      double sum = 0;
+      for (int t = 0; t < n; ++t) {
+        scratch[t] = weight_of(filter, (t + from - center + 0.5) * inverse);
+        sum += scratch[t];
+      }
+      const int before = even ? from % 2 : 0;
+      uint32_t* low = paired.low.data() + size_t(i) * paired.pairs;
+      uint32_t* high = paired.high.data() + size_t(i) * paired.pairs;
+      for (int t = 0; t < n; ++t) {
+        const double w = (sum != 0.0 ? scratch[t] / sum : scratch[t]) * (1 << kResizeFractionBits);
+        const int32_t fixed = static_cast<int32_t>(w < 0 ? w - 0.5 : w + 0.5);
+        const int shift = (t + before) % 2 * 16;
+        low[(t + before) / 2] |= static_cast<uint32_t>(fixed & 0x7FFF) << shift;
+        high[(t + before) / 2] |= static_cast<uint32_t>(fixed >> 15 & 0xFFFF) << shift;
+      }
+      paired.first[i] = from - before;
+      paired.used[i] = (n + before + 1) / 2;
+      input_begin = std::min(input_begin, from - before);
+      input_end = std::max(input_end, from + n);
+    }
+  }
+};
+
+// ---- passes ----------------------------------------------------------------------------
+// Turns `columns` × 16 samples over: to[column * 16 + row] = rows[row][column].
+void transpose_in(const uint8_t* const rows[kResizeLanes], size_t columns, uint8_t* to) {
+  size_t x = 0;
+#ifdef __SSE2__
+  for (; x + 16 <= columns; x += 16) {
+    __m128i a[16], b[16];
+    for (int i = 0; i < 16; ++i) a[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i] + x));
+    // Four rounds of interleaving row i with row i + 8 transpose a 16 × 16 block.
+    for (int round = 0; round < 4; ++round) {
+      for (int i = 0; i < 8; ++i) {
+        b[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
+        b[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
+      }
+      for (int i = 0; i < 16; ++i) a[i] = b[i];
+    }
+    for (int i = 0; i < 16; ++i) _mm_storeu_si128(reinterpret_cast<__m128i*>(to + (x + i) * 16), a[i]);
+  }
+#endif
+  for (; x < columns; ++x)
+    for (int i = 0; i < kResizeLanes; ++i) to[x * kResizeLanes + i] = rows[i][x];
+}
+
+// The way back, for the first `rows` of the sixteen.
+void transpose_out(const uint8_t* from, size_t columns, int rows, uint8_t* to, size_t stride) {
+  size_t x = 0;
+#ifdef __SSE2__
+  for (; x + 16 <= columns; x += 16) {
+    const uint8_t* block[16];
+    alignas(16) uint8_t turned[256];
+    for (int i = 0; i < 16; ++i) block[i] = from + (x + i) * 16;
+    transpose_in(block, 16, turned);
+    for (int i = 0; i < rows; ++i) std::memcpy(to + stride * i + x, turned + 16 * i, 16);
+  }
+#endif
+  for (; x < columns; ++x)
+    for (int i = 0; i < rows; ++i) to[stride * i + x] = from[x * kResizeLanes + i];
+}
+
+// Input of sixteen rows, turned over, brought into pairs of positions: see ResizeKernels::horizontal.
+void make_pairs(const uint8_t* columns, size_t positions, uint8_t* to) {
+  for (size_t p = 0; p < positions; p += 2, columns += 6 * kResizeLanes)
+    for (int c = 0; c < 3; ++c, to += 2 * kResizeLanes) {
+      const uint8_t* a = columns + c * kResizeLanes;
+      const uint8_t* b = a + 3 * kResizeLanes;
+#ifdef __SSE2__
+      const __m128i va = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
+      const __m128i vb = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_unpacklo_epi8(va, vb));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 16), _mm_unpackhi_epi8(va, vb));
+#else
+      for (int i = 0; i < kResizeLanes; ++i) {
+        to[2 * i] = a[i];
+        to[2 * i + 1] = b[i];
+      }
+#endif
+    }
+}
+
+struct Scratch {
+  Weights horizontal, vertical;
+  std::vector<uint8_t> columns, pairs, turned, padded, middle, row;
+};
+
+// Rows of RGB within a larger picture.
+struct Rows {
+  const uint8_t* data;
+  size_t stride;
+  int count;
+};
+
+// Row 0 of `in` is the window's first row, its first pixel the picture's first.
+void horizontal_pass(const Rows& in, const ResizeKernels& kernels, Scratch* s, uint8_t* out,
+                     size_t out_stride) {
+  const int begin = s->horizontal.input_begin;
+  const size_t columns = s->horizontal.input_end - begin, even_columns = columns + columns % 2;
+  const size_t out_samples = s->horizontal.paired.first.size() * 3;
+  s->columns.resize(even_columns * 3 * kResizeLanes);
+  s->pairs.resize(even_columns * 3 * kResizeLanes);
+  s->turned.resize(out_samples * kResizeLanes);
+  for (int y = 0; y < in.count; y += kResizeLanes) {
+    const uint8_t* lines[kResizeLanes];
+    for (int i = 0; i < kResizeLanes; ++i)
+      lines[i] = in.data + in.stride * std::min(y + i, in.count - 1) + size_t(begin) * 3;
+    transpose_in(lines, columns * 3, s->columns.data());
+    make_pairs(s->columns.data(), even_columns, s->pairs.data());
+    kernels.horizontal(s->pairs.data(), begin, s->horizontal.paired, s->turned.data());
+    transpose_out(s->turned.data(), out_samples, std::min(kResizeLanes, in.count - y), out + out_stride * y,
+                  out_stride);
+  }
+}
+
+// Row 0 of `in` is row s->vertical.input_begin of the picture; its stride is a multiple of 64 and there is
+// memory for one row more.
+void vertical_pass(const Rows& in, size_t samples, const ResizeKernels& kernels, Scratch* s, uint8_t* out,
+                   size_t out_stride) {
+  s->row.resize((samples + 63) / 64 * 64);
+  const PairedWeights& weights = s->vertical.paired;
+  for (size_t y = 0; y < weights.first.size(); ++y) {
+    kernels.vertical(in.data + in.stride * (weights.first[y] - s->vertical.input_begin), in.stride, weights,
+                     static_cast<int>(y), samples, s->row.data());
+    std::memcpy(out + out_stride * y, s->row.data(), samples);
+  }
+}
+
+// Pillow's nearest: positions are accumulated, not multiplied out, and cut off.
+void nearest_window(const Image& image, int width, int height, const Window& window, uint8_t* out) {
+  auto positions = [](int in_size, int out_size, int begin, int length) {
+    const double step = static_cast<double>(in_size) / out_size;
+    double at = step * 0.5;
+    std::vector<int> result(length);
+    for (int i = 0; i < begin + length; ++i, at += step)
+      if (i >= begin) result[i - begin] = std::clamp(static_cast<int>(at), 0, in_size - 1);
+    return result;
+  };
+  const auto xs = positions(image.width, width, window.x, window.width);
+  const auto ys = positions(image.height, height, window.y, window.height);
+  for (const int y : ys)
+    for (const int x : xs) {
+      const uint8_t* p = image.rgb.data() + (size_t(y) * image.width + x) * 3;
+      *out++ = p[0];
+      *out++ = p[1];
+      *out++ = p[2];
+    }
+}
+
+}  // namespace
+
+void resize_window(const Image& image, int width, int height, Resample filter, const Window& window,
+                   uint8_t* out, const ResizeKernels& kernels) {
+  if (image.width <= 0 || image.height <= 0 || width <= 0 || height <= 0 || window.x < 0 || window.y < 0 ||
+      window.width <= 0 || window.height <= 0 || window.width > width - window.x ||
+      window.height > height - window.y)
+    throw Error("cannot resize: a picture without pixels, or a window outside of the result",
+                std::to_string(image.width) + "×" + std::to_string(image.height) + " to " +
+                    std::to_string(width) + "×" + std::to_string(height));
+  const size_t in_stride = size_t(image.width) * 3, out_samples = size_t(window.width) * 3;
+  const bool same_width = width == image.width, same_height = height == image.height;
+  if (same_width && same_height) {
+    for (int y = 0; y < window.height; ++y)
+      std::memcpy(out + out_samples * y, image.rgb.data() + in_stride * (window.y + y) + size_t(window.x) * 3,
+                  out_samples);
+    return;
+  }
+  if (filter == Resample::kNearest) return nearest_window(image, width, height, window, out);
+
+  thread_local Scratch s;
+  int row_begin = window.y, row_end = window.y + window.height;
+  if (!same_height) {
+    s.vertical.compute(image.height, height, window.y, window.height, filter, false);
+    row_begin = s.vertical.input_begin;
+    row_end = s.vertical.input_end;
+  }
+  int column_begin = window.x, column_end = window.x + window.width;
+  if (!same_width) {
+    s.horizontal.compute(image.width, width, window.x, window.width, filter, true);
+    column_begin = s.horizontal.input_begin;
+    column_end = s.horizontal.input_end;
+  }
+  const Rows source{image.rgb.data() + in_stride * row_begin, in_stride, row_end - row_begin};
+  if (same_height) return horizontal_pass(source, kernels, &s, out, out_samples);
+
+  // What the vertical pass reads: whole vectors a row, and one row more.
+  const bool vertical_first = same_width || image.height - height > 2 * std::max(image.width - width, 0);
+  const size_t samples = vertical_first ? size_t(column_end - column_begin) * 3 : out_samples;
+  const size_t stride = (samples + 63) / 64 * 64;
+  s.padded.resize(stride * (source.count + 1));
+  if (!vertical_first) {
+    horizontal_pass(source, kernels, &s, s.padded.data(), stride);
+    return vertical_pass({s.padded.data(), stride, source.count}, samples, kernels, &s, out, out_samples);
+  }
+  for (int y = 0; y < source.count; ++y)
+    std::memcpy(s.padded.data() + stride * y, source.data + in_stride * y + size_t(column_begin) * 3,
+                samples);
+  const Rows padded{s.padded.data(), stride, source.count};
+  if (same_width) return vertical_pass(padded, samples, kernels, &s, out, out_samples);
+  s.middle.resize(samples * window.height);
+  vertical_pass(padded, samples, kernels, &s, s.middle.data(), samples);
+  // The middle picture begins at the first column that is needed.
+  for (int& first : s.horizontal.paired.first) first -= column_begin;
+  s.horizontal.input_begin -= column_begin;
+  s.horizontal.input_end -= column_begin;
+  horizontal_pass({s.middle.data(), samples, window.height}, kernels, &s, out, out_samples);
+}
+
+void resize_window(const Image& image, int width, int height, Resample filter, const Window& window,
+                   uint8_t* out) {
+  resize_window(image, width, height, filter, window, out, resize_kernels());
+}
+
+Image resize(const Image& image, int width, int height, Resample filter) {
+  Image out;
+  out.width = width;
+  out.height = height;
+  if (width > 0 && height > 0) out.rgb.resize(size_t(width) * height * 3);
+  resize_window(image, width, height, filter, {0, 0, width, height}, out.rgb.data());
+  return out;
+}
+
+}  // namespace mso

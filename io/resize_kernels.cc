@@ -1,0 +1,239 @@
+#include "io/resize_kernels.h"
+
+#include <algorithm>
+#include <cstring>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define MSO_RESIZE_X86 1
+#include <immintrin.h>
+#endif
+
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 warns about its own AVX-512 header (_mm512_undefined_epi32).
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+namespace mso {
+namespace {
+
+constexpr int kHalf = 1 << (kResizeFractionBits - 1);
+constexpr int kLowBits = 15;
+
+// ---- any machine -----------------------------------------------------------------------
+// Unsigned, so that wrapping is defined.
+uint8_t rounded(uint32_t low_sum, uint32_t high_sum) {
+  const int32_t sum = static_cast<int32_t>((high_sum << kLowBits) + low_sum);
+  return static_cast<uint8_t>(std::clamp(sum >> kResizeFractionBits, 0, 255));
+}
+uint32_t whole_weight(uint32_t low, uint32_t high, int which) {
+  const uint32_t high_part = static_cast<uint32_t>(static_cast<int16_t>(high >> 16 * which));
+  return (high_part << kLowBits) + (low >> 16 * which & 0xFFFF);
+}
+
+void horizontal_plain(const uint8_t* columns, int begin, const PairedWeights& weights, uint8_t* out) {
+  constexpr int kBlock = 3 * kResizeLanes * 2;
+  for (size_t x = 0; x < weights.first.size(); ++x) {
+    uint32_t sums[3 * kResizeLanes];
+    std::fill(std::begin(sums), std::end(sums), kHalf);
+    const uint8_t* p = columns + size_t(weights.first[x] - begin) / 2 * kBlock;
+    for (int t = 0; t < weights.used[x]; ++t, p += kBlock) {
+      const size_t i = x * weights.pairs + t;
+      const uint32_t w0 = whole_weight(weights.low[i], weights.high[i], 0);
+      const uint32_t w1 = whole_weight(weights.low[i], weights.high[i], 1);
+      for (int k = 0; k < 3 * kResizeLanes; ++k) sums[k] += w0 * p[2 * k] + w1 * p[2 * k + 1];
+    }
+    for (int k = 0; k < 3 * kResizeLanes; ++k) *out++ = rounded(sums[k], 0);
+  }
+}
+
+void vertical_plain(const uint8_t* from, size_t stride, const PairedWeights& weights, int y, size_t samples,
+                    uint8_t* out) {
+  constexpr size_t kBlock = 64;
+  for (size_t x = 0; x < samples; x += kBlock) {
+    uint32_t sums[kBlock];
+    std::fill(std::begin(sums), std::end(sums), kHalf);
+    const uint8_t* p = from + x;
+    for (int t = 0; t < weights.used[y]; ++t, p += 2 * stride) {
+      const size_t i = size_t(y) * weights.pairs + t;
+      const uint32_t w0 = whole_weight(weights.low[i], weights.high[i], 0);
+      const uint32_t w1 = whole_weight(weights.low[i], weights.high[i], 1);
+      for (size_t k = 0; k < kBlock; ++k) sums[k] += w0 * p[k] + w1 * p[stride + k];
+    }
+    for (size_t k = 0; k < kBlock; ++k) out[x + k] = rounded(sums[k], 0);
+  }
+}
+
+#ifdef MSO_RESIZE_X86
+// ---- AVX2 ------------------------------------------------------------------------------
+#define MSO_AVX2 __attribute__((target("avx2")))
+#define MSO_INLINE_AVX2 inline __attribute__((always_inline, target("avx2")))
+
+MSO_INLINE_AVX2 __m256i shifted_avx2(__m256i low, __m256i high) {
+  return _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(high, kLowBits), low), kResizeFractionBits);
+}
+
+MSO_AVX2 void horizontal_avx2(const uint8_t* columns, int begin, const PairedWeights& weights, uint8_t* out) {
+  const __m256i half = _mm256_set1_epi32(kHalf);
+  const size_t length = weights.first.size();
+  for (size_t x = 0; x < length; ++x) {
+    const uint8_t* p = columns + size_t(weights.first[x] - begin) / 2 * 96;
+    const uint32_t* low = weights.low.data() + x * weights.pairs;
+    const uint32_t* high = weights.high.data() + x * weights.pairs;
+    __m256i l0 = half, l1 = half, l2 = half, l3 = half, l4 = half, l5 = half;
+    __m256i h0 = _mm256_setzero_si256(), h1 = h0, h2 = h0, h3 = h0, h4 = h0, h5 = h0;
+    const int used = weights.used[x];
+    for (int t = 0; t < used; ++t, p += 96) {
+      const __m256i wl = _mm256_set1_epi32(static_cast<int>(low[t]));
+      const __m256i wh = _mm256_set1_epi32(static_cast<int>(high[t]));
+#define MSO_STEP(i)                                                                                        \
+  {                                                                                                        \
+    const __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i))); \
+    l##i = _mm256_add_epi32(l##i, _mm256_madd_epi16(v, wl));                                               \
+    h##i = _mm256_add_epi32(h##i, _mm256_madd_epi16(v, wh));                                               \
+  }
+      MSO_STEP(0) MSO_STEP(1) MSO_STEP(2) MSO_STEP(3) MSO_STEP(4) MSO_STEP(5)
+#undef MSO_STEP
+    }
+    // Each pair of vectors holds rows 0–7 and 8–15 of a channel; the packs work in 128-bit halves.
+#define MSO_STORE(channel, a, b)                                                                  \
+  {                                                                                               \
+    const __m256i words = _mm256_packs_epi32(shifted_avx2(l##a, h##a), shifted_avx2(l##b, h##b)); \
+    const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);                                \
+    const __m128i bytes =                                                                         \
+        _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));  \
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16 * channel), bytes);                      \
+  }
+    MSO_STORE(0, 0, 1)
+    MSO_STORE(1, 2, 3) MSO_STORE(2, 4, 5)
+#undef MSO_STORE
+        out += 48;
+  }
+}
+
+MSO_AVX2 void vertical_avx2(const uint8_t* from, size_t stride, const PairedWeights& weights, int y,
+                            size_t samples, uint8_t* out) {
+  const __m256i half = _mm256_set1_epi32(kHalf);
+  const uint32_t* low = weights.low.data() + size_t(y) * weights.pairs;
+  const uint32_t* high = weights.high.data() + size_t(y) * weights.pairs;
+  const int used = weights.used[y];
+  for (size_t x = 0; x < samples; x += 32) {
+    const uint8_t* p = from + x;
+    __m256i l0 = half, l1 = half, l2 = half, l3 = half;
+    __m256i h0 = _mm256_setzero_si256(), h1 = h0, h2 = h0, h3 = h0;
+    for (int t = 0; t < used; ++t, p += 2 * stride) {
+      const __m256i wl = _mm256_set1_epi32(static_cast<int>(low[t]));
+      const __m256i wh = _mm256_set1_epi32(static_cast<int>(high[t]));
+      const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+      const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + stride));
+      const __m256i zero = _mm256_setzero_si256();
+      const __m256i ab0 = _mm256_unpacklo_epi8(a, b), ab1 = _mm256_unpackhi_epi8(a, b);
+#define MSO_STEP(i, v)                                       \
+  {                                                          \
+    l##i = _mm256_add_epi32(l##i, _mm256_madd_epi16(v, wl)); \
+    h##i = _mm256_add_epi32(h##i, _mm256_madd_epi16(v, wh)); \
+  }
+      MSO_STEP(0, _mm256_unpacklo_epi8(ab0, zero))
+      MSO_STEP(1, _mm256_unpackhi_epi8(ab0, zero)) MSO_STEP(2, _mm256_unpacklo_epi8(ab1, zero))
+          MSO_STEP(3, _mm256_unpackhi_epi8(ab1, zero))
+#undef MSO_STEP
+    }
+    // Unpacking and packing both work within 128-bit halves, so the order comes out right.
+    const __m256i words0 = _mm256_packs_epi32(shifted_avx2(l0, h0), shifted_avx2(l1, h1));
+    const __m256i words1 = _mm256_packs_epi32(shifted_avx2(l2, h2), shifted_avx2(l3, h3));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x), _mm256_packus_epi16(words0, words1));
+  }
+}
+
+// ---- AVX-512 ---------------------------------------------------------------------------
+#define MSO_AVX512 __attribute__((target("avx512f,avx512bw")))
+#define MSO_INLINE_AVX512 inline __attribute__((always_inline, target("avx512f,avx512bw")))
+
+MSO_INLINE_AVX512 __m512i shifted_avx512(__m512i low, __m512i high) {
+  return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(high, kLowBits), low), kResizeFractionBits);
+}
+
+MSO_AVX512 void horizontal_avx512(const uint8_t* columns, int begin, const PairedWeights& weights,
+                                  uint8_t* out) {
+  const __m512i half = _mm512_set1_epi32(kHalf);
+  const size_t length = weights.first.size();
+  for (size_t x = 0; x < length; ++x) {
+    const uint8_t* p = columns + size_t(weights.first[x] - begin) / 2 * 96;
+    const uint32_t* low = weights.low.data() + x * weights.pairs;
+    const uint32_t* high = weights.high.data() + x * weights.pairs;
+    __m512i l0 = half, l1 = half, l2 = half;
+    __m512i h0 = _mm512_setzero_si512(), h1 = h0, h2 = h0;
+    const int used = weights.used[x];
+    for (int t = 0; t < used; ++t, p += 96) {
+      const __m512i wl = _mm512_set1_epi32(static_cast<int>(low[t]));
+      const __m512i wh = _mm512_set1_epi32(static_cast<int>(high[t]));
+#define MSO_STEP(i)                                                                             \
+  {                                                                                             \
+    const __m512i v =                                                                           \
+        _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * i))); \
+    l##i = _mm512_add_epi32(l##i, _mm512_madd_epi16(v, wl));                                    \
+    h##i = _mm512_add_epi32(h##i, _mm512_madd_epi16(v, wh));                                    \
+  }
+      MSO_STEP(0) MSO_STEP(1) MSO_STEP(2)
+#undef MSO_STEP
+    }
+    const __m512i zero = _mm512_setzero_si512();
+#define MSO_STORE(i)                                         \
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16 * i), \
+                   _mm512_cvtusepi32_epi8(_mm512_max_epi32(shifted_avx512(l##i, h##i), zero)));
+    MSO_STORE(0)
+    MSO_STORE(1) MSO_STORE(2)
+#undef MSO_STORE
+        out += 48;
+  }
+}
+
+MSO_AVX512 void vertical_avx512(const uint8_t* from, size_t stride, const PairedWeights& weights, int y,
+                                size_t samples, uint8_t* out) {
+  const __m512i half = _mm512_set1_epi32(kHalf);
+  const uint32_t* low = weights.low.data() + size_t(y) * weights.pairs;
+  const uint32_t* high = weights.high.data() + size_t(y) * weights.pairs;
+  const int used = weights.used[y];
+  for (size_t x = 0; x < samples; x += 64) {
+    const uint8_t* p = from + x;
+    __m512i l0 = half, l1 = half, l2 = half, l3 = half;
+    __m512i h0 = _mm512_setzero_si512(), h1 = h0, h2 = h0, h3 = h0;
+    for (int t = 0; t < used; ++t, p += 2 * stride) {
+      const __m512i wl = _mm512_set1_epi32(static_cast<int>(low[t]));
+      const __m512i wh = _mm512_set1_epi32(static_cast<int>(high[t]));
+      const __m512i a = _mm512_loadu_si512(p);
+      const __m512i b = _mm512_loadu_si512(p + stride);
+      const __m512i zero = _mm512_setzero_si512();
+      const __m512i ab0 = _mm512_unpacklo_epi8(a, b), ab1 = _mm512_unpackhi_epi8(a, b);
+#define MSO_STEP(i, v)                                       \
+  {                                                          \
+    l##i = _mm512_add_epi32(l##i, _mm512_madd_epi16(v, wl)); \
+    h##i = _mm512_add_epi32(h##i, _mm512_madd_epi16(v, wh)); \
+  }
+      MSO_STEP(0, _mm512_unpacklo_epi8(ab0, zero))
+      MSO_STEP(1, _mm512_unpackhi_epi8(ab0, zero)) MSO_STEP(2, _mm512_unpacklo_epi8(ab1, zero))
+          MSO_STEP(3, _mm512_unpackhi_epi8(ab1, zero))
+#undef MSO_STEP
+    }
+    const __m512i words0 = _mm512_packs_epi32(shifted_avx512(l0, h0), shifted_avx512(l1, h1));
+    const __m512i words1 = _mm512_packs_epi32(shifted_avx512(l2, h2), shifted_avx512(l3, h3));
+    _mm512_storeu_si512(out + x, _mm512_packus_epi16(words0, words1));
+  }
+}
+#endif
+
+}  // namespace
+
+const std::vector<ResizeKernels>& all_resize_kernels() {
+  static const std::vector<ResizeKernels> kernels = [] {
+    std::vector<ResizeKernels> result;
+#ifdef MSO_RESIZE_X86
+    if (__builtin_cpu_supports("avx512bw")) result.push_back({"AVX-512", horizontal_avx512, vertical_avx512});
+    if (__builtin_cpu_supports("avx2")) result.push_back({"AVX2", horizontal_avx2, vertical_avx2});
+#endif
+    result.push_back({"plain", horizontal_plain, vertical_plain});
+    return result;
+  }();
+  return kernels;
+}
+
+}  // namespace mso
