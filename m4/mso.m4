@@ -52,7 +52,8 @@ AC_DEFUN([MSO_WITH_TORCH], [
       have_torch=yes
       TORCH_VERSION=`$SED -n "s/^__version__ = '\(.*\)'/\1/p" "$TORCH_DIR/version.py" 2>/dev/null`
       AC_MSG_RESULT([$TORCH_VERSION in $TORCH_DIR])
-      TORCH_CFLAGS="-isystem $TORCH_DIR/include -isystem $TORCH_DIR/include/torch/csrc/api/include"
+      # After the system's folders: the wheel carries headers of another fmt than the one spdlog was built with.
+      TORCH_CFLAGS="-idirafter $TORCH_DIR/include -idirafter $TORCH_DIR/include/torch/csrc/api/include"
       TORCH_LIBS="-L$TORCH_DIR/lib -ltorch_cpu -lc10 -Wl,-rpath,$TORCH_DIR/lib"
       MSO_NOTE([torch], [yes: $TORCH_VERSION (training)])
     ], [
