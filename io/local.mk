@@ -5,6 +5,7 @@ libmso_io_la_SOURCES = \
   io/batch_plan.cc io/batch_plan.h \
   io/data_loader.cc io/data_loader.h \
   io/dataset.cc io/dataset.h \
+  io/dataset_report.cc io/dataset_report.h \
   io/ffmpeg.cc io/ffmpeg.h \
   io/ffmpeg_image.cc io/ffmpeg_image.h \
   io/frame_to_rgb.cc io/frame_to_rgb.h \
@@ -15,11 +16,15 @@ libmso_io_la_SOURCES = \
   io/json_node.h \
   io/ledger.cc io/ledger.h \
   io/micro_batch.h \
+  io/picture_decoder.cc io/picture_decoder.h \
+  io/picture_folder.cc io/picture_folder.h \
   io/resize.cc io/resize.h \
   io/resize_kernels.cc io/resize_kernels.h \
   io/sample_assembler.cc io/sample_assembler.h \
   io/sample_order.cc io/sample_order.h \
   io/shard_index.cc io/shard_index.h \
+  io/shard_packer.cc io/shard_packer.h \
+  io/shard_writer.cc io/shard_writer.h \
   io/tar_index.cc io/tar_index.h \
   io/tokenizer.cc io/tokenizer.h \
   io/tokenizer_added.cc io/tokenizer_added.h \

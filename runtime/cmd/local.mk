@@ -8,7 +8,11 @@ mso_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS)
 mso_LDADD =
 
 # --- train (trainer): -DMSO_WITH_TRAIN_COMMAND, if BUILD_TRAIN
-# --- data:            -DMSO_WITH_DATA_COMMAND, if BUILD_IO
+if BUILD_IO
+mso_SOURCES += runtime/cmd/data.cc
+mso_CPPFLAGS += -DMSO_WITH_DATA_COMMAND
+mso_LDADD += libmso_io.la
+endif
 # --- ckpt:            -DMSO_WITH_CKPT_COMMAND, if BUILD_CKPT
 # --- report:          -DMSO_WITH_REPORT_COMMAND
 

@@ -1,0 +1,175 @@
+#include "io/dataset_report.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "io/image.h"
+#include "io/tokenizer.h"
+
+namespace mso {
+namespace {
+
+std::string padded(const std::string& text, size_t width) {
+  return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
+}
+
+std::string bytes_text(uint64_t bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) value /= 1024, ++unit;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+  return text;
+}
+
+std::string category_of(const Dataset& dataset, uint64_t id, const ShardSample& sample) {
+  if (const ShardMember* json = sample.find("json"); json && json->size <= (1 << 20)) {
+    try {
+      const std::vector<std::byte> bytes = dataset.read(id, *json);
+      const auto document = nlohmann::json::parse(reinterpret_cast<const char*>(bytes.data()),
+                                                  reinterpret_cast<const char*>(bytes.data()) + bytes.size());
+      if (document.is_object() && document.contains("category") && document["category"].is_string())
+        return document["category"].get<std::string>();
+    } catch (const std::exception&) {  // statistics go on; verify names it
+    }
+  }
+  const size_t slash = sample.key.rfind('/');
+  return slash == std::string::npos ? "" : sample.key.substr(0, slash);
+}
+
+}  // namespace
+
+void Histogram::add(uint64_t value) {
+  size_t bin = static_cast<size_t>(std::upper_bound(edges.begin(), edges.end(), value) - edges.begin());
+  ++counts[bin == 0 ? 0 : bin - 1];
+}
+
+std::string Histogram::text(const std::string& unit, size_t width) const {
+  const uint64_t most = std::max<uint64_t>(1, *std::max_element(counts.begin(), counts.end()));
+  std::string out;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] == 0) continue;
+    std::string range = i + 1 < edges.size() ? edges[i] + 1 == edges[i + 1] ? std::to_string(edges[i])
+                                               : std::to_string(edges[i]) + "-" + std::to_string(edges[i + 1] - 1)
+                                             : std::to_string(edges[i]) + "+";
+    const size_t bar = std::max<size_t>(1, static_cast<size_t>(counts[i] * width / most));
+    out += padded(range, 12) + " " + unit + padded(std::to_string(counts[i]), 10) + "  " + std::string(bar, '#') + "\n";
+  }
+  return out;
+}
+
+DatasetStatistics dataset_statistics(const Dataset& dataset, bool categories) {
+  DatasetStatistics s;
+  s.shards = dataset.shard_count();
+  s.samples = dataset.size();
+  for (uint32_t k = 0; k < dataset.shard_count(); ++k) {
+    s.bytes += dataset.shard_index(k).tar_size;
+    s.truncated_shards += !dataset.shard_index(k).end_mark;
+  }
+  for (uint64_t id = 0; id < dataset.size(); ++id) {
+    const ShardSample& sample = dataset.sample(id);
+    for (const ShardMember& member : sample.members) {
+      ++s.extensions[member.extension];
+      s.extension_bytes[member.extension] += member.size;
+    }
+    s.merged += (sample.flags & kSampleMerged) != 0;
+    const std::string reason = dataset.unusable_reason(id);
+    if (!reason.empty()) ++s.unusable[reason];
+    if (sample.picture()) {
+      ++s.with_picture;
+      if (sample.picture_width > 0) s.longer_side.add(std::max(sample.picture_width, sample.picture_height));
+    } else if (sample.find("txt")) {
+      ++s.text_only;
+    }
+    if (sample.find("txt")) s.caption_length.add(sample.text_code_points);
+    if (categories) ++s.categories[category_of(dataset, id, sample)];
+  }
+  return s;
+}
+
+std::string to_text(const DatasetStatistics& s) {
+  auto line = [](const std::string& name, const std::string& value) {
+    return name + std::string(name.size() < 22 ? 22 - name.size() : 1, ' ') + value + "\n";
+  };
+  std::string out = line("shards", std::to_string(s.shards) + " (" + bytes_text(s.bytes) + ")");
+  out += line("samples", std::to_string(s.samples));
+  out += line("  with picture", std::to_string(s.with_picture));
+  out += line("  text only", std::to_string(s.text_only));
+  if (s.merged) out += line("  not adjacent", std::to_string(s.merged) + " (members joined by key)");
+  for (const auto& [reason, count] : s.unusable) out += line("  unusable", std::to_string(count) + " " + reason);
+  if (s.truncated_shards) out += line("truncated shards", std::to_string(s.truncated_shards));
+  out += "\nmembers\n";
+  for (const auto& [extension, count] : s.extensions)
+    out += padded("." + extension, 12) + padded(std::to_string(count), 12) + "  " +
+           bytes_text(s.extension_bytes.at(extension)) + "\n";
+  if (s.with_picture) out += "\nlonger side of pictures\n" + s.longer_side.text("px");
+  out += "\nlength of captions\n" + s.caption_length.text("characters");
+  if (!s.categories.empty()) {
+    std::vector<std::pair<uint64_t, std::string>> largest;
+    for (const auto& [name, count] : s.categories) largest.emplace_back(count, name.empty() ? "(none)" : name);
+    std::sort(largest.begin(), largest.end(),
+              [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+    out += "\ncategories (" + std::to_string(largest.size()) + ")\n";
+    for (size_t i = 0; i < largest.size() && i < 30; ++i)
+      out += padded(std::to_string(largest[i].first), 12) + "  " + largest[i].second + "\n";
+    if (largest.size() > 30) out += "              … and " + std::to_string(largest.size() - 30) + " smaller ones\n";
+  }
+  return out;
+}
+
+std::vector<BadSample> verify_dataset(const std::shared_ptr<const Dataset>& dataset, int threads,
+                                      const std::string& caption,
+                                      const std::function<void(uint64_t, uint64_t)>& progress) {
+  // The very code that training uses, with a decoder that keeps nothing.
+  PictureDecoder decoder;
+  decoder.shape = {1};
+  decoder.tokens = 1;
+  decoder.decode = [](std::span<const std::byte> file, float*) {
+    thread_local Image image;
+    decode_image(file, "picture", {.exact = true}, &image);
+  };
+  std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer("bytes");
+  AssemblerOptions options;
+  options.caption = caption;
+  options.image_token = tokenizer->token_id("<image>").value_or(-1);
+  const SampleAssembler assembler(dataset, tokenizer, decoder, options);
+  if (threads <= 0) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    threads = sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+  }
+  std::vector<BadSample> bad;
+  std::mutex mutex;
+  std::atomic<uint64_t> next = 0, done = 0;
+  {
+    std::vector<std::jthread> workers;
+    for (int t = 0; t < threads; ++t)
+      workers.emplace_back([&] {
+        for (uint64_t id; (id = next++) < dataset->size(); ++done) {
+          try {
+            assembler.assemble(id);
+          } catch (const BadSampleError& error) {
+            std::lock_guard lock(mutex);
+            bad.push_back({id, id, error.reason(), error.detail()});
+          }
+        }
+      });
+    while (progress && done < dataset->size()) {
+      progress(done, dataset->size());
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  }
+  if (progress) progress(dataset->size(), dataset->size());
+  std::sort(bad.begin(), bad.end(), [](const BadSample& a, const BadSample& b) { return a.id < b.id; });
+  return bad;
+}
+
+}  // namespace mso

@@ -1,0 +1,45 @@
+// What a data set holds (`mso data stat`) and which of its samples cannot be used (`mso data verify`).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "io/data_loader.h"
+#include "io/dataset.h"
+
+namespace mso {
+
+// Counts of values in ranges: bin i holds values in [edges[i], edges[i+1]), the last bin everything from its edge on.
+struct Histogram {
+  std::vector<uint64_t> edges, counts;
+  explicit Histogram(std::vector<uint64_t> e) : edges(std::move(e)), counts(edges.size(), 0) {}
+  void add(uint64_t value);
+  // One line per bin that is not empty: range, count, bar of at most `width` characters.
+  std::string text(const std::string& unit, size_t width = 40) const;
+};
+
+struct DatasetStatistics {
+  uint64_t shards = 0, samples = 0, bytes = 0;
+  uint64_t with_picture = 0, text_only = 0, merged = 0, truncated_shards = 0;
+  std::map<std::string, uint64_t> unusable;    // reason → samples, as the index knows them
+  std::map<std::string, uint64_t> extensions;  // members
+  std::map<std::string, uint64_t> extension_bytes;
+  std::map<std::string, uint64_t> categories;  // from .json "category", else the folder of the key
+  Histogram longer_side{{0, 64, 128, 256, 512, 1024, 2048, 4096}};             // pixels
+  Histogram caption_length{{0, 1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096}};  // characters
+};
+
+// From the indexes, and for the categories from the .json members (unreadable ones count as no category).
+DatasetStatistics dataset_statistics(const Dataset& dataset, bool categories = true);
+std::string to_text(const DatasetStatistics& statistics);
+
+// Reads and decodes every sample at full size on `threads` threads (0: all cores of the process), with `caption` as in
+// data.caption. The samples that training would leave out, by id; `index` is the id too.
+std::vector<BadSample> verify_dataset(const std::shared_ptr<const Dataset>& dataset, int threads,
+                                      const std::string& caption = "txt",
+                                      const std::function<void(uint64_t, uint64_t)>& progress = {});
+
+}  // namespace mso

@@ -1,0 +1,174 @@
+// mso data: pack pictures into shards, index shards, and tell what they hold and what is wrong with them.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "cmd/command.h"
+#include "io/dataset_report.h"
+#include "io/shard_packer.h"
+
+namespace mso {
+namespace {
+
+// A line that is overwritten while work goes on; nothing when standard error is no terminal.
+std::function<void(uint64_t, uint64_t)> progress_line(const std::string& verb) {
+  if (!::isatty(STDERR_FILENO)) return {};
+  return [verb](uint64_t done, uint64_t total) {
+    std::fprintf(stderr, "\r%s %llu of %llu\033[K", verb.c_str(), static_cast<unsigned long long>(done),
+                 static_cast<unsigned long long>(total));
+    if (done == total) std::fputs("\r\033[K", stderr);
+    std::fflush(stderr);
+  };
+}
+
+struct PackArguments {
+  std::string source, out, captions = "all";
+  double shard_size_mb = 256;
+  bool sorted = false;
+  PackOptions options;
+};
+
+int run_pack(PackArguments& arguments) {
+  PackOptions& options = arguments.options;
+  options.limits.bytes = static_cast<uint64_t>(std::max(0.0, arguments.shard_size_mb) * 1e6);
+  options.all_captions = arguments.captions == "all";
+  options.shuffle = !arguments.sorted;
+  const PackSummary summary = pack_folder(arguments.source, arguments.out, options, progress_line("packing picture"));
+  std::cout << "packed " << summary.samples << " samples of " << summary.pictures << " pictures into " << summary.shards
+            << (summary.shards == 1 ? " shard" : " shards") << " (" << summary.bytes << " bytes) in " << arguments.out
+            << "\n"
+            << "with a spoken caption: " << summary.with_speech << "\n";
+  if (options.every_language) std::cout << "languages: " << summary.languages.size() << "\n";
+  const std::map<std::string, const char*> words = {
+      {"svg", "vector pictures (.svg)"},
+      {"no_caption", "pictures without a .txt"},
+      {"bad_caption", "pictures whose caption is empty or not UTF-8"},
+      {"same_stem", "pictures beside one of the same name"},
+      {"decode_error", "pictures that cannot be decoded"},
+  };
+  for (const auto& [reason, paths] : summary.skipped) {
+    std::cout << "skipped: " << paths.size() << " " << words.at(reason) << "\n";
+    if (reason == "svg") continue;
+    for (size_t i = 0; i < paths.size() && i < 5; ++i) std::cout << "  " << paths[i] << "\n";
+    if (paths.size() > 5) std::cout << "  and " << paths.size() - 5 << " more\n";
+  }
+  return 0;
+}
+
+int run_index(const std::vector<std::string>& paths) {
+  const auto dataset = Dataset::open(paths);
+  for (uint32_t k = 0; k < dataset->shard_count(); ++k) {
+    const bool stored = std::ifstream(index_path(dataset->shard_path(k))).good();
+    std::cout << dataset->shard_path(k).string() << ": " << dataset->shard_index(k).samples.size() << " samples"
+              << (dataset->shard_index(k).end_mark ? "" : ", truncated") << (stored ? "" : ", index not stored") << "\n";
+  }
+  return 0;
+}
+
+int run_verify(const std::vector<std::string>& paths, int threads, const std::string& caption, const std::string& list) {
+  const auto dataset = Dataset::open(paths);
+  const std::vector<BadSample> bad = verify_dataset(dataset, threads, caption, progress_line("checking sample"));
+  std::ofstream file;
+  if (!list.empty()) {
+    file.open(list, std::ios::trunc);
+    if (!file) throw system_error("cannot write", list);
+  }
+  std::map<std::string, uint64_t> reasons;
+  for (const BadSample& sample : bad) {
+    ++reasons[sample.reason];
+    if (list.empty()) {
+      std::cout << "bad: " << dataset->describe(sample.id) << ": " << sample.reason << ": " << sample.detail << "\n";
+    } else {
+      const SampleRef ref = dataset->locate(sample.id);
+      file << nlohmann::ordered_json{{"id", sample.id},
+                                     {"shard", dataset->shard_path(ref.shard).string()},
+                                     {"key", dataset->sample(sample.id).key},
+                                     {"reason", sample.reason},
+                                     {"detail", sample.detail}}
+                  .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+           << "\n";
+    }
+  }
+  if (!list.empty() && !file.flush()) throw system_error("cannot write", list);
+  std::cout << dataset->size() - bad.size() << " of " << dataset->size() << " samples are good";
+  for (const auto& [reason, count] : reasons) std::cout << ", " << count << " " << reason;
+  std::cout << "\n";
+  return bad.empty() ? 0 : static_cast<int>(ExitCode::kBadData);
+}
+
+}  // namespace
+
+Command data_command() {
+  Command command;
+  command.name = "data";
+  command.summary = "pack, index and check training data";
+  command.setup = [](CLI::App& app) -> std::function<int()> {
+    auto chosen = std::make_shared<std::function<int()>>();
+    app.require_subcommand(1);
+    app.footer(
+        "\nExamples:\n"
+        "  mso data pack /usr/share/tuxpaint/stamps shards --max-samples-per-shard 100\n"
+        "  mso data stat shards\n"
+        "  mso data verify shards --list bad.jsonl\n");
+
+    auto pack = std::make_shared<PackArguments>();
+    CLI::App* sub = app.add_subcommand("pack", "pack a folder of pictures with captions into WebDataset shards");
+    sub->add_option("SRC", pack->source, "folder: cat.png, cat.txt, and optionally cat_desc.ogg (spoken caption)")
+        ->required();
+    sub->add_option("OUT", pack->out, "folder to make, or one made by an earlier `mso data pack`")->required();
+    sub->add_option("--shard-size", pack->shard_size_mb, "a shard's size at most, in MB")->capture_default_str();
+    sub->add_option("--max-samples-per-shard", pack->options.limits.samples, "samples of a shard at most")
+        ->capture_default_str();
+    sub->add_option("--quality", pack->options.quality, "JPEG quality, 1 to 100")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    sub->add_option("--threads", pack->options.threads, "threads, 0 for all cores")->capture_default_str();
+    sub->add_option("--captions", pack->captions, "captions kept in .json: en (English) or all languages")
+        ->check(CLI::IsMember({"en", "all"}))
+        ->capture_default_str();
+    sub->add_flag("--every-language", pack->options.every_language,
+                  "a sample of its own for each language's caption of a picture");
+    sub->add_flag("--sorted", pack->sorted, "samples by path instead of in a fixed shuffled order");
+    sub->callback([=] { *chosen = [=] { return run_pack(*pack); }; });
+
+    auto paths = std::make_shared<std::vector<std::string>>();
+    auto threads = std::make_shared<int>(0);
+    auto caption = std::make_shared<std::string>("txt"), list = std::make_shared<std::string>();
+    auto no_categories = std::make_shared<bool>(false);
+    auto add_paths = [&](CLI::App* to) {
+      to->add_option("PATH", *paths, "folders of shards, or .tar files")->required();
+    };
+    sub = app.add_subcommand("index", "make the index beside each shard where it is missing or stale");
+    add_paths(sub);
+    sub->callback([=] { *chosen = [=] { return run_index(*paths); }; });
+
+    sub = app.add_subcommand("stat", "counts, sizes, caption lengths and categories");
+    add_paths(sub);
+    sub->add_flag("--no-categories", *no_categories, "do not read the .json members (faster)");
+    sub->callback([=] {
+      *chosen = [=] {
+        std::cout << to_text(dataset_statistics(*Dataset::open(*paths), !*no_categories));
+        return 0;
+      };
+    });
+
+    sub = app.add_subcommand("verify", "decode every sample; exit 3 if any is bad");
+    add_paths(sub);
+    sub->add_option("--threads", *threads, "threads, 0 for all cores")->capture_default_str();
+    sub->add_option("--caption", *caption, "where captions are, as data.caption")->capture_default_str();
+    sub->add_option("--list", *list, "write the bad samples to this file, one JSON object a line")->type_name("FILE");
+    sub->callback([=] { *chosen = [=] { return run_verify(*paths, *threads, *caption, *list); }; });
+
+    return [chosen] { return *chosen ? (*chosen)() : static_cast<int>(ExitCode::kBadUsage); };
+  };
+  return command;
+}
+
+}  // namespace mso
