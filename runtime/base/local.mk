@@ -12,6 +12,7 @@ libmso_base_la_SOURCES = \
   runtime/base/log.cc runtime/base/log.h \
   runtime/base/model_config.cc runtime/base/model_config.h \
   runtime/base/random.cc runtime/base/random.h \
+  runtime/base/safetensors.cc runtime/base/safetensors.h \
   runtime/base/simd.h \
   runtime/base/suggest.cc runtime/base/suggest.h \
   runtime/base/units.cc runtime/base/units.h
@@ -22,6 +23,7 @@ if HAVE_GTEST
 check_PROGRAMS += base_tests
 TESTS += base_tests
 base_tests_SOURCES = tests/unit/base/random_test.cc tests/unit/base/config_test.cc \
+  tests/unit/base/safetensors_test.cc \
   tests/unit/base/text_test.cc
 base_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS) $(YAML_CFLAGS)
 base_tests_LDADD = libmso_base.la $(GTEST_LIBS)

@@ -1,0 +1,33 @@
+# model: stages, graph, layers; Hugging Face configuration and weights. What needs no torch is a library of its own, so
+# that plans, listings and exports are built without it.
+noinst_LTLIBRARIES += libmso_model_files.la
+libmso_model_files_la_SOURCES = \
+  runtime/model/hf_config.cc runtime/model/hf_config.h \
+  runtime/model/hf_names.cc runtime/model/hf_names.h \
+  runtime/model/model_options.cc runtime/model/model_options.h \
+  runtime/model/parameters.cc runtime/model/parameters.h
+libmso_model_files_la_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS)
+
+if BUILD_TRAIN
+noinst_LTLIBRARIES += libmso_model.la
+libmso_model_la_SOURCES = \
+  runtime/model/clip_vision.cc runtime/model/clip_vision.h \
+  runtime/model/flat_parameters.cc runtime/model/flat_parameters.h \
+  runtime/model/kernels.cc runtime/model/kernels.h \
+  runtime/model/linear.cc runtime/model/linear.h \
+  runtime/model/llama_decoder.cc runtime/model/llama_decoder.h \
+  runtime/model/llava.cc runtime/model/llava.h \
+  runtime/model/loss.cc runtime/model/loss.h \
+  runtime/model/ops.cc runtime/model/ops.h \
+  runtime/model/projector.cc runtime/model/projector.h \
+  runtime/model/stage.h runtime/model/training_graph.h
+libmso_model_la_CXXFLAGS = $(AM_CXXFLAGS) -Wno-psabi $(TORCH_CFLAGS)
+libmso_model_la_LIBADD = $(TORCH_LIBS)
+endif
+
+if BUILD_TRAIN
+noinst_PROGRAMS += tests/reference/parity
+tests_reference_parity_SOURCES = tests/reference/parity.cc
+tests_reference_parity_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
+tests_reference_parity_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_base.la $(TORCH_LIBS)
+endif

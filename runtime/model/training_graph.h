@@ -11,6 +11,7 @@
 
 #include "comm/flat_layout.h"
 #include "io/micro_batch.h"
+#include "model/model_options.h"
 
 namespace mso {
 
@@ -19,9 +20,6 @@ struct LossSums {
   double loss = 0;      // summed cross entropy of the labelled positions
   int64_t labels = 0;   // how many
 };
-
-// Precision a stage computes in. Master weights, gradients and optimizer state are float32 in any case.
-enum class ComputeType { kF32, kBF16 };
 
 // What a stage is, for plans and listings. The executor runs stages in the order of `TrainingGraph::stages()`.
 struct StageInfo {
@@ -50,6 +48,8 @@ class TrainingGraph {
   // Frozen parameters: exported and read by the stages, never stepped.
   virtual const FlatLayout& frozen_layout() const = 0;
   virtual float* frozen_weights() = 0;
+  // Call after writing frozen_weights() (a resume that restores them).
+  virtual void frozen_weights_changed() = 0;
 
   // Forward and backward of one micro-batch; adds the gradient of `LossSums::loss` to gradients().
   // `on_gradient(i)` is called during backward when tensor i of layout() has its final value for this call, and
@@ -60,5 +60,8 @@ class TrainingGraph {
   // Logits [T, vocabulary] float32 at every position (parity, export checks).
   virtual at::Tensor logits(const MicroBatch& batch) = 0;
 };
+
+// Builds the graph of the options' model with its weights in place and gradients zero.
+std::unique_ptr<TrainingGraph> build_graph(const ModelOptions& options);
 
 }  // namespace mso

@@ -1,0 +1,192 @@
+#include "model/clip_vision.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+
+namespace mso {
+
+VisionEncoder::VisionEncoder(const LlavaConfig& config, const FlatParameters& parameters, bool recompute)
+    : Stage({"vision_encoder", {}, true, false, 0, 0}),
+      config_(config.vision),
+      states_(config.feature_states()),
+      keep_class_token_(config.keep_class_token),
+      recompute_(recompute) {
+  const std::string root = "vision_tower.vision_model.";
+  class_embedding_ = parameters.find(root + "embeddings.class_embedding");
+  patch_embedding_ = parameters.find(root + "embeddings.patch_embedding.weight");
+  position_embedding_ = parameters.find(root + "embeddings.position_embedding.weight");
+  pre_norm_ = NormWeights(parameters, root + "pre_layrnorm", config_.layer_norm_eps, true);
+  attention_ = {config_.num_attention_heads, config_.num_attention_heads, config_.hidden_size / config_.num_attention_heads, false};
+  for (int64_t i = 0; i < config.vision_layers_run(); ++i) {
+    const std::string name = root + "encoder.layers." + std::to_string(i) + ".", attention = name + "self_attn.";
+    Layer layer;
+    layer.norm1 = NormWeights(parameters, name + "layer_norm1", config_.layer_norm_eps, true);
+    layer.norm2 = NormWeights(parameters, name + "layer_norm2", config_.layer_norm_eps, true);
+    layer.qkv = LinearWeights(parameters, {attention + "q_proj", attention + "k_proj", attention + "v_proj"}, true);
+    layer.out = LinearWeights(parameters, {attention + "out_proj"}, true);
+    layer.fc1 = LinearWeights(parameters, {name + "mlp.fc1"}, true);
+    layer.fc2 = LinearWeights(parameters, {name + "mlp.fc2"}, true);
+    layer.trainable = layer.norm1.trainable() || layer.norm2.trainable() || layer.qkv.trainable() || layer.out.trainable() ||
+                      layer.fc1.trainable() || layer.fc2.trainable();
+    layers_.push_back(std::move(layer));
+  }
+  embeddings_trainable_ = class_embedding_.trainable() || patch_embedding_.trainable() || position_embedding_.trainable() ||
+                          pre_norm_.trainable();
+  info_.trainable = embeddings_trainable_;
+  if (!embeddings_trainable_) {
+    while (lowest_ < static_cast<int64_t>(layers_.size()) && !layers_[lowest_].trainable) ++lowest_;
+    info_.trainable = lowest_ < static_cast<int64_t>(layers_.size());
+  }
+}
+
+// The convolution with stride = kernel is a product over flattened patches; a border that fills no patch is left out.
+at::Tensor VisionEncoder::patches_of(const at::Tensor& pixels) const {
+  const int64_t images = pixels.size(0), channels = config_.num_channels, size = config_.image_size, p = config_.patch_size;
+  const int64_t grid = size / p;
+  at::Tensor patches = at::empty({images * grid * grid, channels * p * p}, pixels.options());
+  const size_t item = pixels.element_size();
+  const char* from = static_cast<const char*>(pixels.data_ptr());
+  char* to = static_cast<char*>(patches.data_ptr());
+  for (int64_t image = 0; image < images; ++image)
+    for (int64_t gy = 0; gy < grid; ++gy)
+      for (int64_t gx = 0; gx < grid; ++gx)
+        for (int64_t c = 0; c < channels; ++c)
+          for (int64_t y = 0; y < p; ++y) {
+            const int64_t source = ((image * channels + c) * size + gy * p + y) * size + gx * p;
+            std::memcpy(to, from + source * item, p * item);
+            to += p * item;
+          }
+  return patches;
+}
+
+at::Tensor VisionEncoder::embed(const at::Tensor& patches, int64_t images) const {
+  const int64_t count = config_.patches(), h = config_.hidden_size;
+  at::Tensor rows = at::empty({images, count + 1, h}, patches.options());
+  rows.narrow(1, 1, count).copy_(at::mm(patches, patch_embedding_.value.view({h, -1}).t()).view({images, count, h}));
+  rows.select(1, 0).copy_(class_embedding_.value.unsqueeze(0).expand({images, h}));
+  rows.add_(position_embedding_.value.unsqueeze(0));
+  return rows.view({images * (count + 1), h});
+}
+
+void VisionEncoder::embed_backward(const at::Tensor& gradient, const at::Tensor& patches, int64_t images, GradientSink& sink) const {
+  const int64_t count = config_.patches(), h = config_.hidden_size;
+  const at::Tensor rows = gradient.view({images, count + 1, h});
+  if (position_embedding_.trainable()) add_column_sums(gradient.view({images, (count + 1) * h}), position_embedding_.gradient.view({-1}));
+  sink.ready(position_embedding_.index);
+  if (patch_embedding_.trainable()) {
+    at::Tensor grad = rows.narrow(1, 1, count).reshape({images * count, h}), sum = patch_embedding_.gradient.view({h, -1});
+    if (grad.scalar_type() == at::kFloat) sum.addmm_(grad.t(), patches);
+    else add_in_place(sum, at::mm(grad.t(), patches));
+  }
+  sink.ready(patch_embedding_.index);
+  if (class_embedding_.trainable()) add_column_sums(rows.select(1, 0).contiguous(), class_embedding_.gradient);
+  sink.ready(class_embedding_.index);
+}
+
+std::pair<at::Tensor, at::Tensor> VisionEncoder::layer_forward(const Layer& layer, const at::Tensor& input, const at::Tensor& delta,
+                                                               const std::vector<int64_t>& lengths, LayerKept* kept) const {
+  NormResult norm1 = norm(input, delta, layer.norm1);
+  at::Tensor qkv = linear(norm1.y, layer.qkv);
+  AttentionResult attended = attention(qkv, lengths, attention_);
+  NormResult norm2 = norm(linear(attended.out, layer.out), norm1.sum, layer.norm2);
+  at::Tensor fc1 = linear(norm2.y, layer.fc1);
+  at::Tensor fc2 = linear(activate(fc1, config_.hidden_act), layer.fc2);
+  at::Tensor sum = norm2.sum;
+  if (kept != nullptr) *kept = {std::move(norm1), std::move(norm2), std::move(qkv), std::move(fc1), std::move(attended)};
+  return {sum, fc2};
+}
+
+void VisionEncoder::layer_backward(const Layer& layer, LayerKept& kept, at::Tensor& gradient, const std::vector<int64_t>& lengths,
+                                   GradientSink& sink) const {
+  at::Tensor grad = linear_input_gradient(gradient, layer.fc2);
+  activate_backward(grad, kept.fc1, config_.hidden_act, layer.fc1.parts[0].bias.gradient);  // grad is now fc2's input
+  linear_weight_gradient(gradient, grad, layer.fc2, sink);
+  linear_weight_gradient(kept.fc1, kept.norm2.y, layer.fc1, sink, true);
+  norm_backward(linear_input_gradient(kept.fc1, layer.fc1), kept.norm2, layer.norm2, gradient, sink);
+
+  linear_weight_gradient(gradient, kept.attention.out, layer.out, sink);
+  at::Tensor grad_qkv = attention_backward(linear_input_gradient(gradient, layer.out), kept.qkv, kept.attention, lengths, attention_);
+  linear_weight_gradient(grad_qkv, kept.norm1.y, layer.qkv, sink);
+  norm_backward(linear_input_gradient(grad_qkv, layer.qkv), kept.norm1, layer.norm1, gradient, sink);
+}
+
+at::Tensor VisionEncoder::forward(const StageBatch& batch, const at::Tensor&, std::unique_ptr<Kept>* kept) {
+  const int64_t images = batch.media.size(0), length = config_.patches() + 1, h = config_.hidden_size;
+  const std::vector<int64_t> lengths(static_cast<size_t>(images), length);
+  auto all = kept != nullptr && info_.trainable ? std::make_unique<AllKept>() : nullptr;
+
+  at::Tensor patches = patches_of(batch.media);
+  NormResult pre = norm(embed(patches, images), {}, pre_norm_);
+  at::Tensor sum = pre.y, delta;
+  if (all) {
+    all->layers.resize(layers_.size());
+    if (embeddings_trainable_) {
+      all->patches = std::move(patches);
+      all->pre_norm = std::move(pre);
+    }
+  }
+  std::vector<at::Tensor> features(states_.size());
+  auto collect = [&](int64_t state) {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (states_[i] != state) continue;
+      at::Tensor rows = (delta.defined() ? sum + delta : sum).view({images, length, h});
+      features[i] = keep_class_token_ ? rows : rows.narrow(1, 1, length - 1);
+    }
+  };
+  collect(0);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const bool keep = all && static_cast<int64_t>(i) >= lowest_;
+    LayerKept* layer_kept = keep && !recompute_ ? &all->layers[i] : nullptr;
+    if (keep && recompute_) {
+      if (delta.defined()) sum = sum + delta, delta = at::Tensor();
+      all->layers[i].norm1.sum = sum;
+    }
+    std::tie(sum, delta) = layer_forward(layers_[i], sum, delta, lengths, layer_kept);
+    collect(static_cast<int64_t>(i) + 1);
+  }
+  if (kept != nullptr) *kept = std::move(all);
+  at::Tensor joined = features.size() == 1 ? features[0] : at::cat(features, -1);
+  return joined.reshape({-1, h * static_cast<int64_t>(states_.size())});
+}
+
+at::Tensor VisionEncoder::backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient, bool, GradientSink& sink) {
+  if (!info_.trainable) return {};
+  auto& all = static_cast<AllKept&>(*kept);
+  const int64_t images = batch.media.size(0), length = config_.patches() + 1, h = config_.hidden_size;
+  const std::vector<int64_t> lengths(static_cast<size_t>(images), length);
+  const at::Tensor features = gradient.view({images, -1, h * static_cast<int64_t>(states_.size())});
+  at::Tensor flow = at::zeros({images, length, h}, gradient.options());
+  auto spread = [&](int64_t state) {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (states_[i] != state) continue;
+      at::Tensor rows = keep_class_token_ ? flow : flow.narrow(1, 1, length - 1);
+      rows.add_(features.narrow(2, static_cast<int64_t>(i) * h, h));
+    }
+  };
+  at::Tensor rows = flow.view({images * length, h});
+  for (int64_t i = static_cast<int64_t>(layers_.size()) - 1; i >= lowest_; --i) {
+    spread(i + 1);
+    LayerKept layer = std::move(all.layers[i]);
+    if (recompute_) {
+      at::Tensor input = layer.norm1.sum;
+      layer_forward(layers_[i], input, {}, lengths, &layer);
+    }
+    layer_backward(layers_[i], layer, rows, lengths, sink);
+  }
+  if (!embeddings_trainable_) return {};
+  spread(0);
+  at::Tensor embedded = at::zeros({images * length, h}, gradient.options());
+  norm_backward(rows, all.pre_norm, pre_norm_, embedded, sink);
+  embed_backward(embedded, all.patches, images, sink);
+  return {};
+}
+
+}  // namespace mso

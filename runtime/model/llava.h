@@ -1,0 +1,47 @@
+// The LLaVA family: stages vision_encoder → projector → llm_decoder → loss over flat parameters.
+#pragma once
+
+#include <memory>
+
+#include "model/clip_vision.h"
+#include "model/llama_decoder.h"
+#include "model/loss.h"
+#include "model/projector.h"
+#include "model/training_graph.h"
+
+namespace mso {
+
+class LlavaGraph : public TrainingGraph {
+ public:
+  explicit LlavaGraph(const ModelOptions& options);
+
+  const std::vector<StageInfo>& stages() const override { return infos_; }
+  const FlatLayout& layout() const override { return parameters_.layouts().trainable; }
+  float* weights() override { return parameters_.weights(); }
+  float* gradients() override { return parameters_.gradients(); }
+  void weights_changed(size_t begin, size_t end) override { parameters_.weights_changed(begin, end); }
+  const FlatLayout& frozen_layout() const override { return parameters_.layouts().frozen; }
+  float* frozen_weights() override { return parameters_.frozen_weights(); }
+  void frozen_weights_changed() override { parameters_.frozen_weights_changed(); }
+
+  LossSums forward_backward(const MicroBatch& batch, const std::function<void(size_t)>& on_gradient) override;
+  LossSums evaluate(const MicroBatch& batch) override;
+  at::Tensor logits(const MicroBatch& batch) override;
+
+ private:
+  LlavaGraph(const ModelOptions& options, ModelOutline outline);
+  // Checks the micro-batch (Error on what does not fit the model) and prepares what stages share.
+  StageBatch prepare(const MicroBatch& batch, bool all_rows) const;
+  at::Tensor features(const StageBatch& batch, std::unique_ptr<Kept>* vision_kept, std::unique_ptr<Kept>* projector_kept);
+
+  LlavaConfig config_;
+  FlatParameters parameters_;
+  at::Tensor frequencies_;  // [head_dim / 2]
+  VisionEncoder vision_;
+  Projector projector_;
+  LlmDecoder decoder_;
+  LossStage loss_;
+  std::vector<StageInfo> infos_;
+};
+
+}  // namespace mso

@@ -1,0 +1,26 @@
+// Stage "projector": the two-layer perceptron from vision features to decoder embeddings (LlavaMultiModalProjector).
+#pragma once
+
+#include "model/linear.h"
+#include "model/ops.h"
+#include "model/stage.h"
+
+namespace mso {
+
+class Projector : public Stage {
+ public:
+  Projector(const LlavaConfig& config, const FlatParameters& parameters);
+  // features [P, vision hidden · feature layers] → [P, decoder hidden]
+  at::Tensor forward(const StageBatch& batch, const at::Tensor& input, std::unique_ptr<Kept>* kept) override;
+  at::Tensor backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient, bool want_input_gradient,
+                      GradientSink& sink) override;
+
+ private:
+  struct AllKept : Kept {
+    at::Tensor input, middle;
+  };
+  LinearWeights first_, second_;
+  Activation activation_;
+};
+
+}  // namespace mso

@@ -1,0 +1,2 @@
+#include "base/safetensors.h"
+#include <gtest/gtest.h>
