@@ -14,7 +14,10 @@ mso_CPPFLAGS += -DMSO_WITH_DATA_COMMAND
 mso_LDADD += libmso_io.la
 endif
 # --- ckpt:            -DMSO_WITH_CKPT_COMMAND, if BUILD_CKPT
-# --- report:          -DMSO_WITH_REPORT_COMMAND
+# --- report
+mso_SOURCES += runtime/cmd/report.cc
+mso_CPPFLAGS += -DMSO_WITH_REPORT_COMMAND
+mso_LDADD += libmso_record.la
 
 # What everything above stands on comes last.
 mso_LDADD += libmso_plan.la libmso_node.la libmso_base.la

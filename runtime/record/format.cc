@@ -48,13 +48,21 @@ std::string format_duration(double seconds) {
   return std::to_string(days) + " d " + two(hours % 24) + ":" + two(minutes % 60);
 }
 
-std::string format_count(int64_t value) {
-  std::string digits = std::to_string(value), out;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && digits[i - 1] != '-' && (digits.size() - i) % 3 == 0) out += ',';
-    out += digits[i];
-  }
-  return out;
+std::string format_short_duration(double seconds) {
+  if (!(seconds < 9.95)) return format_duration(seconds);
+  if (seconds < 0) seconds = 0;
+  if (seconds < 0.0095) return fixed(seconds * 1000, 1) + " ms";
+  return seconds < 0.9995 ? fixed(seconds * 1000, 0) + " ms" : fixed(seconds, 2) + " s";
+}
+
+std::string format_fixed(double value, int decimals) {
+  return fixed(value, decimals);
+}
+
+std::string format_short_number(double value) {
+  char buffer[40];
+  auto end = std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::general, 3).ptr;
+  return std::string(buffer, end);
 }
 
 std::string format_quantity(double value) {
@@ -66,15 +74,6 @@ std::string format_quantity(double value) {
   if (size >= 9.995) return fixed(value, 1);
   if (size >= 0.9995) return fixed(value, 2);
   return size == 0 ? "0" : format_loss(value);
-}
-
-std::string format_bytes(double bytes) {
-  if (!std::isfinite(bytes)) return "?";
-  if (bytes < 999.5) return std::to_string(std::llround(std::max(bytes, 0.0))) + " B";
-  static const char* const kUnits[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
-  int unit = -1;
-  while (unit < 5 && bytes >= 999.5) bytes /= 1000, ++unit;
-  return fixed(bytes, bytes < 9.995 ? 2 : bytes < 99.95 ? 1 : 0) + " " + kUnits[unit];
 }
 
 std::string format_percent(double share) {
