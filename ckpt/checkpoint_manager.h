@@ -1,6 +1,6 @@
 // The elastic checkpoint manager: takes snapshots of three levels in the background while training goes on.
-// L0 goes to the RAM disk straight from the live buffers (with a copy on a partner node), L1 and L2 to shared storage
-// from a private copy. Storage trouble degrades a level and never reaches the trainer.
+// L0 goes to the RAM disk straight from the live buffers (with a copy on a partner node), L1 and L2 to shared
+// storage from a private copy. Storage trouble degrades a level and never reaches the trainer.
 //
 // In the trainer, once a step:
 //   encode_flags(manager.flags())  ──all-reduce(sum)──▶  auto agreed = manager.on_agreed(decode_flags(sums));
@@ -22,7 +22,8 @@
 
 namespace mso {
 
-// For metrics and log: a snapshot that ended well or badly (on all ranks), or a level that changed its health.
+// For metrics and log: a snapshot that ended well or badly (on all ranks), or a level that changed its
+// health.
 struct SnapshotEvent {
   enum class Kind {
     kSnapshot,   // ended: see `ok`
@@ -32,8 +33,8 @@ struct SnapshotEvent {
   Kind kind = Kind::kSnapshot;
   SnapshotLevel level = SnapshotLevel::kL0;
   uint64_t step = 0;
-  double write_s = 0;     // from begin() to this rank's part written (L0: and the partner's copy)
-  uint64_t bytes = 0;     // of this rank's file
+  double write_s = 0;  // from begin() to this rank's part written (L0: and the partner's copy)
+  uint64_t bytes = 0;  // of this rank's file
   bool ok = false;
   bool degraded = false;  // the level's health after it, or (L0, ok) the partner's copy is missing
   std::string error;      // of this rank; "failed on 1 other rank" where only others failed
@@ -55,31 +56,35 @@ struct ResumedFrom {
 // All methods are for one thread (the trainer's) and none throws for storage trouble.
 class CheckpointManager {
  public:
-  // Collective (gathers the nodes' names). `group`: all ranks, used by the manager alone (split it off the world).
-  // Removes leftovers of dead attempts. Storage that cannot be used yet degrades its level.
+  // Collective (gathers the nodes' names). `group`: all ranks, used by the manager alone (split it off the
+  // world). Removes leftovers of dead attempts. Storage that cannot be used yet degrades its level.
   CheckpointManager(CheckpointSettings settings, std::unique_ptr<Communicator> group,
                     std::optional<ResumedFrom> resumed = std::nullopt);
   // Gives up what is in flight (after finish() nothing is) and ends the background threads.
   ~CheckpointManager();
   CheckpointManager(const CheckpointManager&) = delete;
 
-  // This rank's flags for the step's all-reduce: which levels are due by wall clock, what has finished or failed.
+  // This rank's flags for the step's all-reduce: which levels are due by wall clock, what has finished or
+  // failed.
   ProgressFlags flags();
   // The sums over all ranks of the flags just given. Commits or drops what is over, decides what starts now.
   SnapshotDecision on_agreed(const SummedFlags& sums);
 
   // Waits until no snapshot reads the live buffers; call before they change. Returns the seconds waited. At
-  // `deadline` the snapshot that still reads is given up (its level counts a failure), so this never waits longer.
+  // `deadline` the snapshot that still reads is given up (its level counts a failure), so this never waits
+  // longer.
   double fence(Deadline deadline);
 
-  // Starts snapshots of `levels` of the state in `view` in the background and returns at once. The view's buffers
-  // must stay as they are until fence() has returned; the view itself is copied. Same step and levels on all ranks.
+  // Starts snapshots of `levels` of the state in `view` in the background and returns at once. The view's
+  // buffers must stay as they are until fence() has returned; the view itself is copied. Same step and levels
+  // on all ranks.
   void begin(LevelBits levels, StateView view);
 
-  // Collective. Waits for what is in flight, commits it. False (with log lines) where `deadline` came first or a
-  // peer is lost.
+  // Collective. Waits for what is in flight, commits it. False (with log lines) where `deadline` came first
+  // or a peer is lost.
   bool finish(Deadline deadline);
-  // Collective: finish(), then an L2 of `view`, written and committed before it returns. The event says how it went.
+  // Collective: finish(), then an L2 of `view`, written and committed before it returns. The event says how
+  // it went.
   SnapshotEvent write_final(StateView view, Deadline deadline);
 
   // Newest step with a whole snapshot at any level (all ranks agreed), for the progress line.

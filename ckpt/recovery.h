@@ -1,4 +1,5 @@
-// After a start: find the best state that is valid on all ranks together, and load it into any number of ranks.
+// After a start: find the best state that is valid on all ranks together, and load it into any number of
+// ranks.
 #pragma once
 
 #include <map>
@@ -20,10 +21,10 @@ struct FoundState {
   ResumedFrom resumed() const { return {choice.level, choice.step, choice.attempt}; }
 };
 
-// Collective. Every rank lists what it can read (all rank directories of this run on its node's RAM disk, its share of
-// the shared storage), all choose the same state, verify every byte of it and read its records. nullopt: nothing was
-// ever written, start fresh. Damaged files are named in warnings. Error kNoValidState where snapshots were written but
-// none is whole and valid.
+// Collective. Every rank lists what it can read (all rank directories of this run on its node's RAM disk, its
+// share of the shared storage), all choose the same state, verify every byte of it and read its records.
+// nullopt: nothing was ever written, start fresh. Damaged files are named in warnings. Error kNoValidState
+// where snapshots were written but none is whole and valid.
 std::optional<FoundState> find_state(const CheckpointSettings& settings, Communicator& group);
 
 // A buffer of this rank's new shard, to be filled.
@@ -33,21 +34,22 @@ struct TargetBuffer {
   void* data = nullptr;
   size_t count = 0;                 // elements; those in no slice (padding) become 0
   std::vector<TensorSlice> slices;  // slices_of_shard() of the new layout
-  bool required = true;             // false: left out of the state → all 0, named in LoadReport::missing_buffers
+  bool required = true;  // false: left out of the state → all 0, named in LoadReport::missing_buffers
 };
 
 struct LoadReport {
   SnapshotLevel level = SnapshotLevel::kL0;
   uint64_t step = 0;
-  ShardSource source = ShardSource::kOwn;     // the farthest any needed shard came from
+  ShardSource source = ShardSource::kOwn;  // the farthest any needed shard came from
   double seconds = 0;
-  uint64_t bytes = 0;                         // that this rank copied into its targets
-  std::vector<std::string> missing_buffers;   // not required and not there
+  uint64_t bytes = 0;                        // that this rank copied into its targets
+  std::vector<std::string> missing_buffers;  // not required and not there
 };
 
-// Collective. Fills `targets` from the state, whatever number of ranks wrote it: a rank that alone needs a file it
-// holds reads it, other RAM-disk files are broadcast by their holder in pieces of at most 64 MiB, shared files are read
-// by whoever needs them. Error on all ranks, naming the tensor, where one is missing or has another shape or type.
+// Collective. Fills `targets` from the state, whatever number of ranks wrote it: a rank that alone needs a
+// file it holds reads it, other RAM-disk files are broadcast by their holder in pieces of at most 64 MiB,
+// shared files are read by whoever needs them. Error on all ranks, naming the tensor, where one is missing or
+// has another shape or type.
 LoadReport load_state(const CheckpointSettings& settings, Communicator& group, const FoundState& state,
                       std::vector<TargetBuffer> targets);
 

@@ -1,11 +1,12 @@
-// Which start of the run this is. The counter `<run dir>/attempt` fences writers of a start that is believed dead:
-// each checks it before it makes a snapshot visible. A lock keeps two live runs out of one folder.
+// Which start of the run this is. The counter `<run dir>/attempt` fences writers of a start that is believed
+// dead: each checks it before it makes a snapshot visible. A lock keeps two live runs out of one folder.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <string>
 
+#include "base/error.h"
 #include "base/file.h"
 #include "comm/communicator.h"
 
@@ -13,9 +14,9 @@ namespace mso {
 
 class RunAttempt {
  public:
-  // Collective. Rank 0 makes `run_dir` where missing, locks it (Error kBadUsage where another live run holds it),
-  // makes `<run dir>/run_id` at the first start, and raises `<run dir>/attempt` durably; the others are told.
-  // A failure on rank 0 is thrown on all ranks.
+  // Collective. Rank 0 makes `run_dir` where missing, locks it (Error kBadUsage where another live run holds
+  // it), makes `<run dir>/run_id` at the first start, and raises `<run dir>/attempt` durably; the others are
+  // told. A failure on rank 0 is thrown on all ranks.
   static RunAttempt begin(const std::filesystem::path& run_dir, Communicator& group, double timeout_s);
 
   int64_t number() const { return number_; }  // 1 at the first start
@@ -25,6 +26,13 @@ class RunAttempt {
   int64_t number_ = 0;
   std::string run_id_;
   FileDescriptor lock_;  // on rank 0, held until destroyed or the process ends
+};
+
+// A newer start of the run exists: this one may make nothing visible any more.
+class AttemptLost : public Error {
+ public:
+  explicit AttemptLost(const std::filesystem::path& where)
+      : Error("a newer start of this run exists", where.string(), "this one writes no more snapshots") {}
 };
 
 // The counter as it is in the folder now; 0 where there is none. Error where unreadable.

@@ -9,22 +9,24 @@
 namespace mso {
 
 struct CheckpointSettings {
-  std::filesystem::path run_dir;                  // train.run_dir, on shared storage
-  std::filesystem::path level0_path = "/dev/shm"; // ecm.level0_path, on this node's RAM disk
-  std::string run_id;                             // RunAttempt::run_id()
-  int64_t attempt = 0;                            // RunAttempt::number()
-  std::string node;                               // World::node(): whose RAM disk level0_path is
+  std::filesystem::path run_dir;                   // train.run_dir, on shared storage
+  std::filesystem::path level0_path = "/dev/shm";  // ecm.level0_path, on this node's RAM disk
+  std::string run_id;                              // RunAttempt::run_id()
+  int64_t attempt = 0;                             // RunAttempt::number()
+  std::string node;                                // World::node(): whose RAM disk level0_path is
 
   // Seconds between snapshots of a level; 0: at every step boundary; negative: level off.
   double level0_interval_s = 0.5;
   double level1_interval_s = 30;
   double level2_interval_s = 300;
 
-  bool level0_partner = true;      // ecm.level0_partner auto (a copy on another node where there is one) or off
-  bool level1_optimizer = true;    // ecm.level1_optimizer; false: L1 holds the weights only, not enough to resume exactly
-  int keep = 2;                    // ecm.keep: states kept of L1 and of L2, at least 1
-  double max_write_bandwidth = 0;  // ecm.max_write_bandwidth, bytes a second of the whole job at L1/L2; 0: no limit
-  double timeout_s = 60;           // parallel.timeout_s: longest silence of a peer
+  bool level0_partner = true;  // ecm.level0_partner auto (a copy on another node where there is one) or off
+  bool level1_optimizer =
+      true;      // ecm.level1_optimizer; false: L1 holds the weights only, not enough to resume exactly
+  int keep = 2;  // ecm.keep: states kept of L1 and of L2, at least 1
+  double max_write_bandwidth =
+      0;                  // ecm.max_write_bandwidth, bytes a second of the whole job at L1/L2; 0: no limit
+  double timeout_s = 60;  // parallel.timeout_s: longest silence of a peer
 };
 
 }  // namespace mso
