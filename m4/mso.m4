@@ -54,7 +54,7 @@ AC_DEFUN([MSO_WITH_TORCH], [
       AC_MSG_RESULT([$TORCH_VERSION in $TORCH_DIR])
       # After the system's folders: the wheel carries headers of another fmt than the one spdlog was built with.
       TORCH_CFLAGS="-idirafter $TORCH_DIR/include -idirafter $TORCH_DIR/include/torch/csrc/api/include"
-      TORCH_LIBS="-L$TORCH_DIR/lib -ltorch_cpu -lc10 -Wl,-rpath,$TORCH_DIR/lib"
+      TORCH_LIBS="-L$TORCH_DIR/lib -ltorch_cpu -lc10 -R$TORCH_DIR/lib"
       MSO_NOTE([torch], [yes: $TORCH_VERSION (training)])
     ], [
       AC_MSG_RESULT([no])

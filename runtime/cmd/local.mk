@@ -2,16 +2,24 @@
 # convenience libraries here, and -DMSO_WITH_..._COMMAND (commands.cc lists it then).
 bin_PROGRAMS += mso
 mso_SOURCES = runtime/cmd/main.cc runtime/cmd/command.h runtime/cmd/commands.cc \
-  runtime/cmd/config.cc runtime/cmd/plan.cc runtime/cmd/run.cc
-mso_CPPFLAGS = $(AM_CPPFLAGS) -DMSO_PKGLIBEXECDIR='"$(pkglibexecdir)"'
+  runtime/cmd/config.cc runtime/cmd/plan.cc
+mso_CPPFLAGS = $(AM_CPPFLAGS)
 mso_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS)
 mso_LDADD =
 
-# --- train (trainer): -DMSO_WITH_TRAIN_COMMAND, if BUILD_TRAIN
+if BUILD_TRAIN
+mso_SOURCES += runtime/cmd/train.cc
+mso_CPPFLAGS += -DMSO_WITH_TRAIN_COMMAND
+mso_CXXFLAGS += $(TORCH_CFLAGS)
+mso_LDADD += libmso_exec.la libmso_model.la libmso_model_files.la libmso_memory.la libmso_optimizer.la
+endif
 if BUILD_IO
 mso_SOURCES += runtime/cmd/data.cc
 mso_CPPFLAGS += -DMSO_WITH_DATA_COMMAND
 mso_LDADD += libmso_io.la
+endif
+if BUILD_CKPT
+mso_LDADD += libmso_ckpt.la
 endif
 # --- ckpt:            -DMSO_WITH_CKPT_COMMAND, if BUILD_CKPT
 # --- report
@@ -19,7 +27,5 @@ mso_SOURCES += runtime/cmd/report.cc
 mso_CPPFLAGS += -DMSO_WITH_REPORT_COMMAND
 mso_LDADD += libmso_record.la
 
-mso_LDADD += libmso_elastic.la
-
 # What everything above stands on comes last.
-mso_LDADD += libmso_plan.la libmso_node.la libmso_base.la
+mso_LDADD += libmso_comm.la libmso_plan.la libmso_node.la libmso_base.la

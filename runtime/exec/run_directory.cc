@@ -1,0 +1,121 @@
+#include "exec/run_directory.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "exec/rank_zero.h"
+
+namespace mso {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string timestamp() {
+  std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y%m%d-%H%M%S", &parts);
+  return text;
+}
+
+// What rank 0 does; the others get the result by broadcast.
+RunDirectory prepare(const fs::path& path, bool fresh) {
+  RunDirectory run{path, false};
+  const bool is_run = fs::exists(path / "run_id");
+  if (fresh && is_run) {
+    fs::path aside = path.string() + ".before-" + timestamp();
+    for (int i = 2; fs::exists(aside); ++i) aside = path.string() + ".before-" + timestamp() + "-" + std::to_string(i);
+    fs::rename(path, aside);
+    log_info("--fresh: the earlier run is kept in {}", aside.string());
+    return run;
+  }
+  if (is_run) {
+    run.existed = true;
+    return run;
+  }
+  if (fs::exists(path) && !fs::is_directory(path))
+    throw Error("train.run_dir is not a folder", path.string(), "give another path", ExitCode::kBadUsage);
+  if (fs::is_directory(path))
+    for (const auto& entry : fs::directory_iterator(path)) {
+      // What a start that was killed before it made its identity may have left.
+      const std::string name = entry.path().filename();
+      if (name.find(".tmp") == std::string::npos && name != "lock" && name != "attempt")
+        throw Error("train.run_dir holds files but no run", path.string() + " (" + name + ")",
+                    "give a new or empty folder", ExitCode::kBadUsage);
+    }
+  return run;
+}
+
+}  // namespace
+
+RunDirectory open_run_directory(World& world, const fs::path& path, bool fresh, double timeout_s) {
+  RunDirectory run{fs::absolute(path).lexically_normal(), false};
+  on_rank_zero(world.communicator(), timeout_s, [&] { run = prepare(run.path, fresh); });
+  char existed = run.existed;
+  broadcast_now(world.communicator(), &existed, 1, 0, timeout_s);
+  run.existed = existed != 0;
+  return run;
+}
+
+void check_and_record_configuration(const RunDirectory& run, const Config& config) {
+  const fs::path recorded = run.path / "config.json";
+  if (fs::exists(recorded)) {
+    Config before;
+    try {
+      before = config_from_json(nlohmann::json::parse(read_file(recorded)), recorded.string());
+    } catch (const nlohmann::json::exception& e) {
+      throw Error("cannot read the configuration of the run", recorded.string() + ": " + e.what(),
+                  "restore the file, or --fresh to start anew beside it", ExitCode::kBadUsage);
+    }
+    std::string refused;
+    for (const ConfigDifference& difference : diff_config(before, config)) {
+      std::string line = difference.key + ": " + difference.old_value + " → " + difference.new_value;
+      if (difference.safe)
+        log_info("changed since the last attempt: {}", line);
+      else
+        refused += (refused.empty() ? "" : "; ") + line;
+    }
+    if (!refused.empty())
+      throw Error("the run in this folder was made with another configuration", refused,
+                  "undo the change to resume, or --fresh to start anew beside it", ExitCode::kBadUsage);
+  }
+  write_file_durably(recorded, to_json(config).dump(1) + "\n");
+  write_file_durably(run.path / "config.yaml", to_yaml(config));
+}
+
+void record_process(const RunDirectory& run, const World& world) {
+  char name[32];
+  std::snprintf(name, sizeof name, "rank-%04d", world.rank());
+  fs::create_directories(run.path / "pids");
+  FileDescriptor fd = open_file(run.path / "pids" / name, O_WRONLY | O_CREAT | O_TRUNC);
+  std::string line = std::to_string(::getpid()) + " " + world.node() + "\n";
+  write_all(fd.get(), line.data(), line.size(), run.path / "pids" / name);
+}
+
+std::string resume_command(int ranks, const std::vector<std::string>& arguments) {
+  std::string command = ranks > 1 ? "mpirun -n " + std::to_string(ranks) + " mso" : "mso";
+  for (const std::string& argument : arguments) {
+    if (argument == "--fresh") continue;  // would leave this run behind
+    bool plain = !argument.empty() && argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                                 "0123456789_-+=./:,@%") == std::string::npos;
+    command += " ";
+    if (plain) {
+      command += argument;
+    } else {
+      command += "'";
+      for (char c : argument) command += c == '\'' ? std::string("'\\''") : std::string(1, c);
+      command += "'";
+    }
+  }
+  return command;
+}
+
+}  // namespace mso

@@ -1,0 +1,32 @@
+// The folder of a run: its identity, the configuration it runs with, and which process is which rank.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "comm/world.h"
+
+namespace mso {
+
+struct RunDirectory {
+  std::filesystem::path path;
+  bool existed = false;  // a run was here before: it is resumed
+};
+
+// Collective, before RunAttempt::begin(). Looks for a run in the folder; with `fresh` an old one is moved aside to
+// "PATH.before-YYYYMMDD-HHMMSS". Error (kBadUsage, on all ranks) for a folder that holds something else than a run.
+RunDirectory open_run_directory(World& world, const std::filesystem::path& path, bool fresh, double timeout_s);
+
+// Rank 0, before training: compares with the configuration of the run's earlier attempts and records the present one.
+// Prints each difference; Error (kBadUsage) when one is not safe to go on with, naming all such keys.
+void check_and_record_configuration(const RunDirectory& run, const Config& config);
+
+// Writes pids/rank-NNNN ("PID NODE"), so that a person or a supervisor finds each rank's process.
+void record_process(const RunDirectory& run, const World& world);
+
+// The command that goes on with this run, for the last line of every end.
+std::string resume_command(int ranks, const std::vector<std::string>& arguments);
+
+}  // namespace mso

@@ -1,0 +1,366 @@
+#include "exec/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/hash.h"
+#include "base/kill_point.h"
+#include "base/log.h"
+#include "ckpt/recovery.h"
+#include "exec/evaluator.h"
+#include "exec/stop_signal.h"
+
+namespace mso {
+
+namespace {
+
+// Updates left out in a row, for gradients that are not finite, before the run ends: by then it diverged.
+constexpr uint64_t kMaxSkippedUpdates = 20;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::vector<ParameterGroupRule> group_rules(const TrainConfig& config) {
+  std::vector<ParameterGroupRule> rules;
+  for (const ParameterGroup& group : config.groups)
+    rules.push_back({group.match, group.learning_rate_scale, group.weight_decay.value_or(-1)});
+  return rules;
+}
+
+// Hash over the ids of the samples a step really trained on, in the order of the global batch.
+std::string digest_of(const GlobalBatch& batch, const std::vector<uint8_t>& bad_codes) {
+  std::vector<uint64_t> ids;
+  for (size_t i = 0; i < batch.ids.size(); ++i)
+    if (bad_codes[i] == 0) ids.push_back(batch.ids[i]);
+  return hex64(hash64(ids.data(), ids.size() * sizeof(uint64_t)));
+}
+
+}  // namespace
+
+Trainer::Trainer(World& world, TrainingParts parts)
+    : world_(world),
+      parts_(std::move(parts)),
+      config_(parts_.config),
+      timeout_s_(config_.parallel.timeout_s),
+      attempt_(parts_.checkpoint_settings.attempt),
+      data_parallel_(world.communicator().split(0, world.rank(), "data parallel")) {
+  OptimizerOptions options{config_.train.beta1, config_.train.beta2,          config_.train.epsilon,
+                           config_.train.weight_decay, config_.train.grad_clip_norm, group_rules(config_.train)};
+  std::vector<Bucket> buckets =
+      plan_buckets(parts_.graph->layout(), parts_.plan.bucket_elements, data_parallel_->size());
+  optimizer_ = std::make_unique<ShardedOptimizer>(*parts_.graph, *data_parallel_, buckets, options);
+  reducer_ = std::make_unique<GradientReducer>(*data_parallel_, parts_.graph->layout(), buckets, parts_.graph->gradients());
+  schedule_ = {config_.train.learning_rate, config_.train.min_learning_rate,
+               static_cast<uint64_t>(config_.train.warmup_steps), parts_.total_steps, config_.train.schedule};
+}
+
+Trainer::~Trainer() = default;
+
+ExitCode Trainer::run() {
+  if (is_recorder()) {
+    metrics_ = std::make_unique<MetricsWriter>(parts_.directory.path / "metrics.jsonl");
+    ledger_file_ = std::make_unique<Ledger>(Ledger::open(parts_.directory.path / "ledger.jsonl"));
+  }
+  resume();
+  record_process(parts_.directory, world_);
+  install_stop_signals();
+
+  bool stop = false;
+  while (step_ < parts_.total_steps && !stop) {
+    stop = train_step();
+    const bool last = step_ == parts_.total_steps;
+    const uint64_t interval = static_cast<uint64_t>(config_.train.eval_interval);
+    if (!stop && (last || (interval > 0 && step_ % interval == 0))) evaluate();
+  }
+
+  // Everybody leaves with the final state on shared storage, or says why it is not there.
+  SnapshotEvent saved = checkpoints_->write_final(state_view(), deadline_in(10 * timeout_s_));
+  record_checkpoint_events();
+  if (!saved.ok) {
+    const std::string problem = "the final snapshot could not be written: " + saved.error;
+    record_incident("level_degraded", problem);
+    log_error("{}; the newest whole state is of step {}", problem,
+              checkpoints_->last_whole_step() ? std::to_string(*checkpoints_->last_whole_step()) : "none");
+  }
+  const std::string hash = state_hash();
+  if (step_ < parts_.total_steps)
+    return end(ExitCode::kStoppedBySignal, "stopped by a signal after step " + std::to_string(step_) + ", state " + hash);
+  return end(saved.ok ? ExitCode::kSuccess : ExitCode::kFailure,
+             "finished " + std::to_string(step_) + " steps, state " + hash);
+}
+
+void Trainer::resume() {
+  const auto start = Clock::now();
+  std::unique_ptr<Communicator> group = world_.communicator().split(0, world_.rank(), "snapshots");
+  std::optional<FoundState> found = find_state(parts_.checkpoint_settings, *group);
+  std::optional<ResumeRecord> resume_record;
+  std::vector<LedgerEntry> replay = Ledger::load(parts_.directory.path / "ledger.jsonl");
+  if (found) {
+    const auto cursor = found->records.find("cursor");
+    if (cursor == found->records.end())
+      throw Error("the snapshot has no loader cursor", "step " + std::to_string(found->choice.step),
+                  "it was written by another program", ExitCode::kNoValidState);
+    std::string differences;
+    for (const std::string& sentence : parts_.loader->differences(cursor->second))
+      differences += (differences.empty() ? "" : "; ") + sentence;
+    if (!differences.empty())
+      throw Error("the data is not what the run was trained on", differences,
+                  "restore the data set, or --fresh to start anew beside this run", ExitCode::kBadUsage);
+    LoadReport report = load_state(parts_.checkpoint_settings, *group, *found, optimizer_->load_targets());
+    for (const std::string& missing : report.missing_buffers)
+      log_warn("the snapshot does not hold {}: it starts from zero, the curve will differ from an undisturbed one", missing);
+    step_ = report.step;
+    if (auto tail = found->records.find("ledger_tail"); tail != found->records.end())
+      replay = merge_entries(parse_tail(tail->second), replay);
+    ResumeRecord record;
+    record.attempt = static_cast<int>(attempt_);
+    record.level = static_cast<int>(report.level);
+    record.step = static_cast<int64_t>(step_);
+    record.source = name_of(report.source);
+    record.recovery_s = seconds_since(start);
+    if (metrics_) record.lost_steps = std::max<int64_t>(0, metrics_->found().last_step - record.step);
+    resume_record = record;
+    if (world_.rank() == 0)
+      log_info("resuming after step {} from {} ({}), {} steps to repeat, recovered in {:.2f} s", step_,
+               name_of(report.level), record.source, record.lost_steps, record.recovery_s);
+  } else if (world_.rank() == 0 && parts_.directory.existed) {
+    log_info("no snapshot was written before the last end: starting again from step 0");
+  }
+  optimizer_->publish_weights(timeout_s_);
+  // Entries after the state are replayed: a sample that could not be used then is not used now, whatever its file says
+  // today, so that repeated steps equal their first run.
+  for (const LedgerEntry& entry : replay)
+    if (entry.step < step_) ledger_.push_back(entry);
+  parts_.loader->start(step_, replay);
+  checkpoints_ = std::make_unique<CheckpointManager>(
+      parts_.checkpoint_settings, std::move(group), found ? std::optional(found->resumed()) : std::nullopt);
+
+  if (!is_recorder()) return;
+  StartRecord record;
+  record.attempt = static_cast<int>(attempt_);
+  record.ranks = world_.size();
+  record.step = static_cast<int64_t>(step_);
+  record.steps = static_cast<int64_t>(parts_.total_steps);
+  record.run_id = parts_.checkpoint_settings.run_id;
+  for (const StageInfo& stage : parts_.graph->stages()) record.parameters += stage.parameters;
+  metrics_->write(record);
+  if (resume_record) metrics_->write(*resume_record);
+  tensorboard_ = std::make_unique<TensorBoardWriter>(parts_.directory.path / "tensorboard",
+                                                     static_cast<int>(attempt_), static_cast<int64_t>(step_));
+  progress_ = std::make_unique<Progress>(ProgressOptions{record.steps, config_.train.log_interval_s, resume_record});
+}
+
+bool Trainer::train_step() {
+  const auto start = Clock::now();
+  kill_point("train_step_begin");
+  RankBatch batch = parts_.loader->next();
+  const GlobalBatch global = parts_.loader->global_batch(step_);
+  kill_point("train_batch_ready");
+  const StepOpening opening =
+      agree_on_opening(*data_parallel_, {parts_.loader->bad_codes(batch), stop_signal_received() != 0}, timeout_s_);
+  settle_bad_samples(batch, global, opening.bad_codes);
+
+  TrainingGraph& graph = *parts_.graph;
+  StepSums mine;
+  std::memset(graph.gradients(), 0, graph.layout().size * sizeof(float));
+  reducer_->start(optimizer_->gradient_shard());
+  for (size_t i = 0; i < batch.micro_batches.size(); ++i) {
+    const MicroBatch& micro_batch = batch.micro_batches[i];
+    const bool last = i + 1 == batch.micro_batches.size();
+    LossSums loss = graph.forward_backward(micro_batch, [&](size_t tensor) {
+      if (last) reducer_->mark_ready(tensor);
+    });
+    mine.loss += loss.loss;
+    mine.labels += static_cast<double>(loss.labels);
+    mine.positions += static_cast<double>(micro_batch.size());
+    mine.samples += static_cast<double>(micro_batch.samples());
+    kill_point("train_micro_batch_done");
+  }
+  reducer_->finish(deadline_in(timeout_s_));
+  kill_point("train_gradients_reduced");
+
+  mine.gradient_square = optimizer_->gradient_square();
+  mine.checkpoint = encode_flags(checkpoints_->flags());
+  const StepSums sums = sum_over_ranks(*data_parallel_, mine, timeout_s_);
+  const SnapshotDecision decision = checkpoints_->on_agreed(decode_flags(sums.checkpoint));
+  if (decision.attempt_lost)
+    throw Error("a newer start of this run exists", parts_.directory.path.string(), "this one ends; look at the other");
+  kill_point("train_sums_agreed");
+
+  const double stall_s = checkpoints_->fence(deadline_in(timeout_s_));
+  const double learning_rate = learning_rate_at(schedule_, step_);
+  ShardedOptimizer::Outcome outcome;
+  const bool finite = std::isfinite(sums.gradient_square) && std::isfinite(sums.loss);
+  if (finite) {
+    outcome = optimizer_->step(step_ + 1, learning_rate, sums.gradient_square, sums.labels, timeout_s_);
+    skipped_updates_ = 0;
+  } else {
+    outcome.gradient_norm = std::sqrt(sums.gradient_square) / std::max(1.0, sums.labels);
+    ++skipped_updates_;
+  }
+  kill_point("train_optimizer_done");
+  ++step_;
+  if (decision.levels != 0) checkpoints_->begin(decision.levels, state_view());
+
+  if (is_recorder()) {
+    StepRecord record;
+    record.step = static_cast<int64_t>(step_);
+    record.attempt = static_cast<int>(attempt_);
+    record.loss = sums.labels > 0 ? sums.loss / sums.labels : kNotANumber;
+    record.grad_norm = outcome.gradient_norm;
+    record.lr = learning_rate;
+    record.tokens = static_cast<int64_t>(sums.positions);
+    record.label_tokens = static_cast<int64_t>(sums.labels);
+    record.samples = static_cast<int64_t>(sums.samples);
+    record.sample_digest = digest_of(global, opening.bad_codes);
+    record.data_wait_s = batch.wait_s;
+    record.snapshot_stall_s = stall_s;
+    record.step_s = seconds_since(start);
+    metrics_->write(record);
+    tensorboard_->step(record);
+    progress_->step(record);
+    if (!finite)
+      record_incident("not_finite", "step " + std::to_string(step_) + ": loss or gradient is not finite, update left out");
+  }
+  record_checkpoint_events();
+  if (skipped_updates_ >= kMaxSkippedUpdates)
+    throw Error("training diverged", std::to_string(skipped_updates_) + " steps in a row with a gradient that is not finite",
+                "lower train.learning_rate or lengthen train.warmup_steps, and start with --fresh");
+  kill_point("train_step_end");
+  return opening.stop;
+}
+
+void Trainer::settle_bad_samples(const RankBatch& batch, const GlobalBatch& global, const std::vector<uint8_t>& codes) {
+  if (std::all_of(codes.begin(), codes.end(), [](uint8_t code) { return code == 0; })) return;
+  // Rank 0 writes the ledger, so it needs what only the owners know: why each sample is bad.
+  nlohmann::json own = nlohmann::json::array();
+  for (const BadSample& bad : batch.bad_samples) own.push_back({bad.id, bad.index, bad.reason, bad.detail});
+  std::vector<BadSample> all;
+  const std::string text = own.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  for (const std::string& of_rank : all_gather_text(*data_parallel_, text, timeout_s_))
+    for (const auto& bad : nlohmann::json::parse(of_rank))
+      all.push_back({bad[0].get<uint64_t>(), bad[1].get<uint64_t>(), bad[2].get<std::string>(), bad[3].get<std::string>()});
+  const std::vector<LedgerEntry> entries = parts_.loader->ledger_entries(global, codes, all);
+  ledger_.insert(ledger_.end(), entries.begin(), entries.end());
+  if (is_recorder()) {
+    ledger_file_->append(entries);
+    for (const LedgerEntry& entry : entries) {
+      long held_back = 0;
+      if (log_allowed("bad sample " + entry.reason, &held_back))
+        log_warn("left out sample {} of {}: {}{} (ledger.jsonl lists all{})", entry.key, entry.shard, entry.reason,
+                 entry.detail.empty() ? "" : ", " + entry.detail,
+                 held_back > 0 ? ", " + std::to_string(held_back) + " more since the last line" : "");
+      record_incident("bad_sample", entry.key + " of " + entry.shard + ": " + entry.reason);
+    }
+  }
+  kill_point("train_ledger_written");
+  const double seen = static_cast<double>((step_ + 1) * global.ids.size());
+  const double share = static_cast<double>(ledger_.size()) / seen;
+  // Not before a few hundred samples: one bad sample in the first batch is no trend.
+  if (seen >= 256 && share > config_.data.max_bad_samples_ratio)
+    throw Error("too many samples could not be used",
+                std::to_string(ledger_.size()) + " of " + std::to_string(static_cast<uint64_t>(seen)) +
+                    ", more than data.max_bad_samples_ratio",
+                "`mso data verify` finds them all; repair the data, or raise the limit", ExitCode::kBadData);
+}
+
+void Trainer::evaluate() {
+  if (!parts_.held_out) return;
+  EvaluationResult result = evaluate_held_out(*parts_.graph, *data_parallel_, parts_.held_out,
+                                              static_cast<uint64_t>(config_.train.eval_samples),
+                                              config_.data.micro_batch_tokens, parts_.decoder_threads, timeout_s_);
+  if (!is_recorder()) return;
+  EvalRecord record;
+  record.step = static_cast<int64_t>(step_);
+  record.attempt = static_cast<int>(attempt_);
+  record.loss = result.loss;
+  record.label_tokens = result.labels;
+  metrics_->write(record);
+  tensorboard_->eval(record);
+  progress_->eval(record);
+}
+
+StateView Trainer::state_view() const {
+  StateView view;
+  view.step = step_;
+  view.buffers = optimizer_->state_buffers();
+  view.records = parts_.records;
+  view.records["cursor"] = parts_.loader->cursor(step_);
+  view.records["ledger_tail"] = serialize_tail(ledger_);
+  // Every random number is a function of (seed, step, sample, layer): these two are the whole generator state.
+  view.records["random"] = nlohmann::json{{"seed", config_.train.seed}, {"step", step_}}.dump();
+  return view;
+}
+
+void Trainer::record_checkpoint_events() {
+  for (const SnapshotEvent& event : checkpoints_->drain_events()) {
+    if (!is_recorder()) continue;
+    if (event.kind == SnapshotEvent::Kind::kSnapshot) {
+      SnapshotRecord record;
+      record.attempt = static_cast<int>(attempt_);
+      record.level = static_cast<int>(event.level);
+      record.step = static_cast<int64_t>(event.step);
+      record.write_s = event.write_s;
+      record.bytes = static_cast<int64_t>(event.bytes);
+      record.ok = event.ok;
+      record.degraded = event.degraded;
+      record.error = event.error;
+      metrics_->write(record);
+      progress_->snapshot(record);
+    } else {
+      const bool degraded = event.kind == SnapshotEvent::Kind::kDegraded;
+      record_incident(degraded ? "level_degraded" : "level_recovered",
+                      std::string(name_of(event.level)) + (event.error.empty() ? "" : ": " + event.error));
+    }
+  }
+}
+
+void Trainer::record_incident(const std::string& kind, const std::string& message) {
+  if (!is_recorder()) return;
+  IncidentRecord record;
+  record.attempt = static_cast<int>(attempt_);
+  record.kind = kind;
+  record.message = message;
+  metrics_->write(record);
+  if (progress_) progress_->incident(record);
+}
+
+std::string Trainer::state_hash() {
+  Hasher own;
+  for (const StateBuffer& buffer : optimizer_->state_buffers()) own.update(buffer.data, buffer.count * size_of(buffer.dtype));
+  std::string joined;
+  for (const std::string& hash : all_gather_text(*data_parallel_, hex64(own.digest()), timeout_s_)) joined += hash;
+  return hex64(hash64(joined));
+}
+
+ExitCode Trainer::end(ExitCode code, const std::string& message) {
+  if (is_recorder()) {
+    if (progress_) progress_->finish();
+    EndRecord record;
+    record.attempt = static_cast<int>(attempt_);
+    record.step = static_cast<int64_t>(step_);
+    record.exit_code = static_cast<int>(code);
+    record.message = message;
+    metrics_->write(record);
+    metrics_->sync();
+    log_info("{}", message);
+  }
+  return code;
+}
+
+void Trainer::record_failure(const Error& error) noexcept {
+  try {
+    if (progress_) progress_->finish();
+    if (!metrics_) return;
+    EndRecord record;
+    record.attempt = static_cast<int>(attempt_);
+    record.step = static_cast<int64_t>(step_);
+    record.exit_code = static_cast<int>(error.exit_code());
+    record.message = error.what();
+    metrics_->write(record);
+  } catch (...) {  // the error itself is what matters
+  }
+}
+
+}  // namespace mso

@@ -1,0 +1,88 @@
+// The training loop: one step after another, with everything the ranks must agree on, until the steps are done or a
+// signal asks for an end. The step boundary is the one place where snapshots start and a plan may change.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "ckpt/checkpoint_manager.h"
+#include "ckpt/run_attempt.h"
+#include "comm/gradient_reducer.h"
+#include "comm/world.h"
+#include "exec/learning_rate.h"
+#include "exec/run_directory.h"
+#include "exec/sharded_optimizer.h"
+#include "exec/step_agreement.h"
+#include "io/data_loader.h"
+#include "model/training_graph.h"
+#include "plan/plan.h"
+#include "record/metrics.h"
+#include "record/progress.h"
+#include "record/tensorboard.h"
+
+namespace mso {
+
+// What a run is made of; built by exec/training_setup.h.
+struct TrainingParts {
+  Config config;
+  Plan plan;
+  RunDirectory directory;
+  std::unique_ptr<RunAttempt> attempt;  // holds the lock on the run folder
+  CheckpointSettings checkpoint_settings;
+  std::unique_ptr<TrainingGraph> graph;
+  std::unique_ptr<DataLoader> loader;
+  std::shared_ptr<const SampleAssembler> held_out;  // null: no evaluation
+  int decoder_threads = 1;
+  std::map<std::string, std::string> records;  // in every snapshot: config, plan, tokenizer, …
+  uint64_t total_steps = 0;
+};
+
+class Trainer {
+ public:
+  Trainer(World& world, TrainingParts parts);
+  ~Trainer();
+
+  // Resumes from the best state there is, trains to the end, and says so. kSuccess or kStoppedBySignal; every other
+  // end is an Error.
+  ExitCode run();
+  // For the end of a run by an Error: the diary's last line. Never throws.
+  void record_failure(const Error& error) noexcept;
+
+ private:
+  void resume();
+  // One step; true when a rank was asked to end.
+  bool train_step();
+  void settle_bad_samples(const RankBatch& batch, const GlobalBatch& global, const std::vector<uint8_t>& codes);
+  void evaluate();
+  StateView state_view() const;
+  void record_checkpoint_events();
+  void record_incident(const std::string& kind, const std::string& message);
+  ExitCode end(ExitCode code, const std::string& message);
+  bool is_recorder() const { return world_.rank() == 0; }
+  std::string state_hash();
+
+  World& world_;
+  TrainingParts parts_;
+  const Config& config_;
+  const double timeout_s_;
+  const int64_t attempt_;
+  std::unique_ptr<Communicator> data_parallel_;
+  std::unique_ptr<ShardedOptimizer> optimizer_;
+  std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<CheckpointManager> checkpoints_;
+  LearningRateSchedule schedule_;
+  std::vector<LedgerEntry> ledger_;  // the same on every rank
+  uint64_t step_ = 0;                // finished steps
+  uint64_t skipped_updates_ = 0;     // in a row, for gradients that are not finite
+
+  // Rank 0 alone:
+  std::unique_ptr<MetricsWriter> metrics_;
+  std::unique_ptr<TensorBoardWriter> tensorboard_;
+  std::unique_ptr<Progress> progress_;
+  std::unique_ptr<Ledger> ledger_file_;
+};
+
+}  // namespace mso

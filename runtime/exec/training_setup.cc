@@ -1,0 +1,177 @@
+#include "exec/training_setup.h"
+
+#include <ATen/Parallel.h>
+#include <sched.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/model_config.h"
+#include "exec/rank_zero.h"
+#include "io/image.h"
+#include "io/image_processor.h"
+#include "io/tokenizer.h"
+#include "node/ram_disk.h"
+#include "plan/model_summary.h"
+#include "plan/plan.h"
+
+namespace mso {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// A configuration that differs between ranks would train nonsense for days: compared before anything is opened.
+void check_same_configuration(World& world, const Config& config) {
+  const std::string mine = hex64(hash64(to_json(config).dump()));
+  const std::vector<std::string> all = all_gather_text(world.communicator(), mine, config.parallel.timeout_s);
+  for (size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw Error("ranks were started with different configurations", "rank " + std::to_string(rank) + " differs from rank 0",
+                  "give every rank the same file and overrides", ExitCode::kBadUsage);
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+ModelOptions model_options(const Config& config) {
+  ModelOptions options;
+  options.path = config.model.path;
+  options.config_json = hugging_face_config(config.model).dump();
+  options.seed = static_cast<uint64_t>(config.train.seed);
+  options.init_std = config.model.path.empty() ? config.model.init_std : 0;
+  options.compute = config.train.precision == "bf16" ? ComputeType::kBF16 : ComputeType::kF32;
+  options.recompute = config.model.activation_recomputation;
+  options.freeze = config.model.freeze;
+  return options;
+}
+
+std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config) {
+  std::string where = config.model.tokenizer;
+  if (where == "auto") where = config.model.path.empty() ? "bytes" : config.model.path;
+  return load_tokenizer(where);
+}
+
+PictureDecoder make_picture_decoder(const Config& config, const LlavaConfig& model) {
+  const int side = static_cast<int>(config.data.image_size.value_or(model.vision.image_size));
+  if (side != model.vision.image_size)
+    throw Error("data.image_size differs from the model's", std::to_string(side) + " instead of " + std::to_string(model.vision.image_size),
+                "leave it out", ExitCode::kBadUsage);
+  ImageProcessorConfig processor_config = clip_image_processor(side);
+  if (!config.model.path.empty()) read_image_processor(config.model.path, &processor_config);
+  auto processor = std::make_shared<const ImageProcessor>(processor_config);
+  if (processor->height() != side || processor->width() != side)
+    throw Error("the image processor's size differs from the vision tower's",
+                std::to_string(processor->height()) + "x" + std::to_string(processor->width()) + " instead of " +
+                    std::to_string(side), "mend preprocessor_config.json in " + config.model.path, ExitCode::kBadUsage);
+  PictureDecoder decoder;
+  decoder.shape = {3, side, side};
+  decoder.tokens = model.positions_per_image();
+  const bool exact = config.data.exact_jpeg;
+  decoder.decode = [processor, exact](std::span<const std::byte> file, float* pixels) {
+    const ImageInfo info = probe_image(file, "picture");
+    processor->process(decode_image(file, "picture", processor->decode_options(info.width, info.height, exact)), pixels);
+  };
+  return decoder;
+}
+
+}  // namespace
+
+TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fresh) {
+  TrainingParts parts;
+  parts.config = loaded.config;
+  const Config& config = parts.config;
+  const double timeout_s = config.parallel.timeout_s;
+  check_same_configuration(world, config);
+  if (config.train.device == "cuda")
+    throw Error("train.device: cuda is not available yet", "training runs on CPU ranks", "use auto or cpu", ExitCode::kBadUsage);
+  at::set_num_threads(static_cast<int>(config.parallel.threads_per_rank));
+
+  // What can be refused is refused before the run folder is touched.
+  std::shared_ptr<const Tokenizer> tokenizer = make_tokenizer(config);
+  const ModelOptions options = model_options(config);
+  const LlavaConfig model = model_config(options);
+  if (tokenizer->vocabulary_size() > model.text.vocab_size)
+    throw Error("the tokenizer has more tokens than the model's vocabulary",
+                std::to_string(tokenizer->vocabulary_size()) + " > " + std::to_string(model.text.vocab_size),
+                "raise model.text.vocab_size", ExitCode::kBadUsage);
+  // Rank 0 first: it writes the indexes that are missing, the others read them.
+  auto open_data = [&](const std::vector<std::string>& paths) {
+    std::shared_ptr<const Dataset> data;
+    on_rank_zero(world.communicator(), 60 * timeout_s, [&] { data = Dataset::open(paths); });
+    return data ? data : Dataset::open(paths);
+  };
+  std::shared_ptr<const Dataset> data = open_data(config.data.path), held_out;
+  if (!config.data.eval_path.empty())
+    held_out = open_data(config.data.eval_path);
+  else if (config.data.eval_shards > 0)
+    std::tie(data, held_out) = Dataset::split(data, static_cast<uint32_t>(config.data.eval_shards));
+
+  AssemblerOptions assembler_options;
+  assembler_options.text_template = config.data.prompt_template;
+  assembler_options.caption = config.data.caption;
+  assembler_options.image_token = model.image_token_index;
+  assembler_options.max_length = config.data.max_length;
+  if (config.model.tokenizer == "bytes" || (config.model.tokenizer == "auto" && config.model.path.empty()))
+    assembler_options.bytes_per_token = 1;
+  const PictureDecoder decoder = make_picture_decoder(config, model);
+  auto assembler = std::make_shared<SampleAssembler>(data, tokenizer, decoder, assembler_options);
+  if (held_out) parts.held_out = std::make_shared<SampleAssembler>(held_out, tokenizer, decoder, assembler_options);
+
+  const DecoderThreads threads = decoder_threads(config, usable_cores(), world.local_size());
+  if (!threads.note.empty() && world.rank() == 0) log_info("{}", threads.note);
+  parts.decoder_threads = static_cast<int>(threads.image);
+  DataLoaderOptions loader_options;
+  loader_options.seed = static_cast<uint64_t>(config.train.seed);
+  loader_options.batch_samples = static_cast<uint64_t>(config.train.global_batch_samples);
+  loader_options.rank = world.rank();
+  loader_options.ranks = world.size();
+  loader_options.micro_batch_tokens = config.data.micro_batch_tokens;
+  loader_options.threads = parts.decoder_threads;
+  loader_options.ranks_on_node = world.local_size();
+  loader_options.prefetch_steps = static_cast<uint64_t>(config.mdp.prefetch_depth.image);
+  loader_options.timeout_s = timeout_s;
+  parts.loader = std::make_unique<DataLoader>(assembler, loader_options);
+  parts.total_steps = config.train.steps
+                          ? static_cast<uint64_t>(*config.train.steps)
+                          : static_cast<uint64_t>(config.train.epochs * static_cast<double>(data->size()) /
+                                                  static_cast<double>(config.train.global_batch_samples));
+
+  parts.graph = build_graph(options);
+  parts.plan = make_data_parallel_plan(summarise_llava(hugging_face_config(config.model), config.model.freeze), config, world.size());
+
+  parts.directory = open_run_directory(world, config.train.run_dir, fresh, timeout_s);
+  parts.attempt = std::make_unique<RunAttempt>(RunAttempt::begin(parts.directory.path, world.communicator(), timeout_s));
+  on_rank_zero(world.communicator(), timeout_s, [&] { check_and_record_configuration(parts.directory, config); });
+
+  CheckpointSettings& settings = parts.checkpoint_settings;
+  const SnapshotIntervals intervals = snapshot_intervals(config);
+  settings.run_dir = parts.directory.path;
+  settings.level0_path = level0_folder(config.ecm.level0_path);
+  settings.run_id = parts.attempt->run_id();
+  settings.attempt = parts.attempt->number();
+  settings.node = world.node();
+  // The configuration says "0: off", the manager "negative: off".
+  settings.level0_interval_s = intervals.level0_s > 0 ? intervals.level0_s : -1;
+  settings.level1_interval_s = intervals.level1_s > 0 ? intervals.level1_s : -1;
+  settings.level2_interval_s = intervals.level2_s > 0 ? intervals.level2_s : -1;
+  settings.level0_partner = config.ecm.level0_partner == "auto";
+  settings.level1_optimizer = config.ecm.level1_optimizer;
+  settings.keep = static_cast<int>(config.ecm.keep);
+  settings.max_write_bandwidth = static_cast<double>(config.ecm.max_write_bandwidth) * world.size();
+  settings.timeout_s = timeout_s;
+
+  parts.records["config"] = to_json(config).dump();
+  parts.records["plan"] = plan_to_json(parts.plan).dump();
+  parts.records["tokenizer"] = tokenizer->source_text();
+  parts.records["tokenizer_config"] = tokenizer->config_text();
+  parts.records["model_config"] = options.config_json;
+  return parts;
+}
+
+}  // namespace mso
