@@ -39,7 +39,7 @@ std::vector<CurvePoint> trend(std::vector<CurvePoint> means, double low, double 
 }
 
 // A curve of very few points shows them.
-std::string dots(const Frame& f, const std::vector<CurvePoint>& points) {
+std::string dots(const PlotFrame& f, const std::vector<CurvePoint>& points) {
   std::string out;
   if (points.size() <= 3)
     for (const CurvePoint& p : points)
@@ -50,7 +50,7 @@ std::string dots(const Frame& f, const std::vector<CurvePoint>& points) {
 
 std::vector<std::pair<double, double>> spans_of(const RunHistory& h) {
   std::vector<std::pair<double, double>> spans;
-  for (const Attempt& a : h.attempts) spans.emplace_back(a.begin - h.first_time, a.last - h.first_time);
+  for (const RunAttempt& a : h.attempts) spans.emplace_back(a.begin - h.first_time, a.last - h.first_time);
   return spans;
 }
 
@@ -96,7 +96,7 @@ std::string loss_chart(const RunHistory& h) {
   if (raw.empty() && h.not_finite.empty()) return "";
   std::vector<CurvePoint> all = raw;
   all.insert(all.end(), h.eval_loss.begin(), h.eval_loss.end());
-  Frame f;
+  PlotFrame f;
   f.bottom = 300;
   std::tie(f.y_low, f.y_high) = value_range(all);
   std::vector<CurvePoint> smoothed = trend(h.loss.means(), f.y_low, f.y_high);
@@ -113,7 +113,7 @@ std::string loss_chart(const RunHistory& h) {
   std::string marks;
   const std::string many = h.attempts.size() > 8 ? " many" : "";
   for (size_t i = 1; i < h.attempts.size(); ++i) {
-    const Attempt &before = h.attempts[i - 1], &a = h.attempts[i];
+    const RunAttempt &before = h.attempts[i - 1], &a = h.attempts[i];
     if (before.last_step < 0 && !a.resume) continue;
     double stopped = f.x(static_cast<double>(std::max<int64_t>(before.last_step, 0)));
     std::string text = "attempt " + std::to_string(before.number) + " ended after step " +
@@ -165,7 +165,7 @@ std::string loss_chart(const RunHistory& h) {
 std::string small_chart(const Decimator& curve, const std::string& name, bool smoothed, bool logarithmic) {
   std::vector<CurvePoint> raw = curve.points();
   if (raw.empty()) return "";
-  Frame f;
+  PlotFrame f;
   f.left = 62;
   f.right = 530;
   f.bottom = 160;
@@ -198,7 +198,7 @@ std::string small_chart(const Decimator& curve, const std::string& name, bool sm
 std::string speed_chart(const RunHistory& h) {
   std::vector<CurvePoint> raw = h.speed.points();
   if (raw.empty()) return "";
-  Frame f;
+  PlotFrame f;
   TimeAxis time(spans_of(h), f.left, f.right);
   f.time = &time;
   f.bottom = 172;
@@ -215,13 +215,15 @@ std::string speed_chart(const RunHistory& h) {
 std::string wait_chart(const RunHistory& h) {
   std::vector<CurvePoint> raw = h.data_wait.points();
   if (raw.empty()) return "";
-  Frame f;
+  PlotFrame f;
   TimeAxis time(spans_of(h), f.left, f.right);
   f.time = &time;
   f.bottom = 112;
   f.y_low = 0;
-  // At least one per cent, so that nothing looks like nothing.
-  f.y_high = std::clamp(value_range(raw).second * 1.1, 0.01, 1.0);
+  // Spikes are what it is about; at least one per cent, so that nothing looks like nothing.
+  double most = 0;
+  for (const CurvePoint& p : raw) most = std::max(most, p.y);
+  f.y_high = std::clamp(most * 1.1, 0.01, 1.0);
   std::string out = f.open("Share of each step spent waiting for data", kWidth, 136);
   out += attempt_ground(h, time, f.top, f.bottom) + f.y_grid(3, 100, " %") + f.time_axis();
   // The area under the highest of each run, attempt by attempt.
@@ -247,7 +249,7 @@ const char* snapshot_css(const SnapshotMark& mark) {
 }
 
 // Few snapshots: a bar each, as long as it was written. Many: columns, the fuller the more there were.
-std::string snapshot_lane(const RunHistory& h, const TimeAxis& time, const Frame& f, int level, double y,
+std::string snapshot_lane(const RunHistory& h, const TimeAxis& time, const PlotFrame& f, int level, double y,
                           double height) {
   std::vector<const SnapshotMark*> marks;
   for (const SnapshotMark& mark : h.snapshots)
@@ -309,7 +311,7 @@ const char* incident_css(const std::string& kind) {
   return "inc";
 }
 
-std::string incident_lane(const RunHistory& h, const TimeAxis& time, const Frame& f, double y) {
+std::string incident_lane(const RunHistory& h, const TimeAxis& time, const PlotFrame& f, double y) {
   // Marks that would lie on each other become one.
   struct Group {
     double x;
@@ -342,7 +344,7 @@ std::string incident_lane(const RunHistory& h, const TimeAxis& time, const Frame
 std::string attempt_lane(const RunHistory& h, const TimeAxis& time, double y, double height) {
   std::string out;
   for (size_t i = 0; i < h.attempts.size(); ++i) {
-    const Attempt& a = h.attempts[i];
+    const RunAttempt& a = h.attempts[i];
     double x0 = time.x(a.begin - h.first_time), x1 = std::max(time.x(a.last - h.first_time), x0 + 1.5);
     double caught = a.resume || i > 0 ? time.x((a.caught_up > 0 ? a.caught_up : a.last) - h.first_time) : x0;
     std::string text = "attempt " + std::to_string(a.number) + ", " + format_duration(a.last - a.begin);
@@ -377,7 +379,7 @@ std::string attempt_lane(const RunHistory& h, const TimeAxis& time, double y, do
 
 std::string timeline_chart(const RunHistory& h) {
   if (h.attempts.empty()) return "";
-  Frame f;
+  PlotFrame f;
   TimeAxis time(spans_of(h), f.left, f.right);
   f.time = &time;
   constexpr double kLane = 30, kBar = 15;

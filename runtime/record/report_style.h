@@ -99,7 +99,8 @@ footer { color: var(--soft); font-size: 12.5px; margin-top: 22px; }
 #tip { position: fixed; pointer-events: none; display: none; background: var(--ink); color: var(--page); font-size: 12.5px;
   line-height: 1.4; padding: 5px 9px; border-radius: 6px; z-index: 9; white-space: pre-line; max-width: 340px; }
 .cross { stroke: var(--soft); stroke-width: 1; pointer-events: none; } .dot { fill: var(--ink); stroke: var(--card); stroke-width: 1.5; pointer-events: none; }
-@media print { .card, .tile { border-color: #bbb; } main { max-width: none; padding: 0; } .chart { min-width: 0; } .scroll { overflow: visible; } }
+@media print { .tiles { grid-template-columns: repeat(4, 1fr); } .pair { grid-template-columns: 1fr 1fr; gap: 14px; } .pair .chart { min-width: 0; }
+  .tile { padding: 8px 10px; } .tile .big { font-size: 19px; } .tile .more { font-size: 11px; } .card, .tile { border-color: #bbb; } main { max-width: none; padding: 0; } .chart { min-width: 0; } .scroll { overflow: visible; } }
 )css";
 
 // Hover: the nearest point of each curve (data in the JSON beside the chart), and the texts of marks. Without

@@ -35,25 +35,25 @@ std::string svg_text(const std::string& css, double x, double y, const std::stri
          "\" y=\"" + pixels(y) + "\" text-anchor=\"" + anchor + "\">" + html_escape(text) + "</text>";
 }
 
-double Frame::x(double value) const {
+double PlotFrame::x(double value) const {
   if (time) return time->x(value);
   if (!(x_high > x_low)) return (left + right) / 2;
   return left + (right - left) * (value - x_low) / (x_high - x_low);
 }
 
-double Frame::y(double value) const {
+double PlotFrame::y(double value) const {
   double low = y_low, high = y_high;
   if (logarithmic) value = std::log10(std::max(value, y_low)), low = std::log10(low), high = std::log10(high);
   double share = high > low ? (value - low) / (high - low) : 0.5;
   return bottom - (bottom - top) * std::clamp(share, 0.0, 1.0);
 }
 
-std::string Frame::open(const std::string& label, double width, double height) const {
+std::string PlotFrame::open(const std::string& label, double width, double height) const {
   return "<svg class=\"chart\" viewBox=\"0 0 " + pixels(width) + " " + pixels(height) +
          "\" role=\"img\" aria-label=\"" + html_escape(label) + "\">";
 }
 
-std::string Frame::y_grid(int count, double scale, const std::string& unit) const {
+std::string PlotFrame::y_grid(int count, double scale, const std::string& unit) const {
   std::string out;
   std::vector<double> ticks;
   int decimals = 0;
@@ -89,7 +89,7 @@ std::string Frame::y_grid(int count, double scale, const std::string& unit) cons
   return out;
 }
 
-std::string Frame::step_axis(int count) const {
+std::string PlotFrame::step_axis(int count) const {
   std::string out = svg_line("axis", left, bottom, right, bottom);
   double label = 8.0 * static_cast<double>(format_count(static_cast<int64_t>(x_high)).size()) + 26;
   count = std::clamp(static_cast<int>((right - left) / label), 2, count);
@@ -102,7 +102,7 @@ std::string Frame::step_axis(int count) const {
   return out + svg_text("", right, bottom + 32, "end", "step");
 }
 
-std::string Frame::time_axis() const {
+std::string PlotFrame::time_axis() const {
   std::string out = svg_line("axis", left, bottom, right, bottom);
   for (const auto& tick : time->ticks(80)) {
     out += svg_line("axis", tick.x, bottom, tick.x, bottom + 4);
@@ -111,7 +111,7 @@ std::string Frame::time_axis() const {
   return out;
 }
 
-std::string Frame::path(const std::string& css, const std::vector<CurvePoint>& points) const {
+std::string PlotFrame::path(const std::string& css, const std::vector<CurvePoint>& points) const {
   std::string d;
   bool down = false;
   for (size_t i = 0; i < points.size(); ++i) {
@@ -124,8 +124,9 @@ std::string Frame::path(const std::string& css, const std::vector<CurvePoint>& p
   return d.empty() ? "" : "<path class=\"" + css + "\" d=\"" + d + "\"/>";
 }
 
-std::string hover_curve(const Frame& frame, const std::string& name, const std::vector<CurvePoint>& points,
-                        std::string (*format)(double), bool with_time) {
+std::string hover_curve(const PlotFrame& frame, const std::string& name,
+                        const std::vector<CurvePoint>& points, std::string (*format)(double),
+                        bool with_time) {
   std::string x, y, steps, values, times;
   for (const CurvePoint& p : points) {
     const char* comma = x.empty() ? "" : ",";

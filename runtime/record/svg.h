@@ -18,7 +18,7 @@ std::string svg_text(const std::string& css, double x, double y, const std::stri
                      const std::string& text);
 
 // A plot's inner area; y grows upwards in values. With `logarithmic`, low must be > 0.
-struct Frame {
+struct PlotFrame {
   double left = 72, right = 1108, top = 12, bottom = 240;
   double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
   bool logarithmic = false;
@@ -36,8 +36,8 @@ struct Frame {
 };
 
 // Data of one curve for the script: positions in the picture, steps, texts of the values.
-std::string hover_curve(const Frame& frame, const std::string& name, const std::vector<CurvePoint>& points,
-                        std::string (*format)(double), bool with_time);
+std::string hover_curve(const PlotFrame& frame, const std::string& name,
+                        const std::vector<CurvePoint>& points, std::string (*format)(double), bool with_time);
 std::string hover_data(const std::vector<std::string>& curves);
 
 }  // namespace mso
