@@ -87,7 +87,9 @@ AvFramePtr decode_frame(const ImageHeader& header, std::span<const uint8_t> data
   AvFramePtr frame(av_frame_alloc());
   if (!context || !packet || !frame) throw std::bad_alloc();
   context->thread_count = 1;
-  context->err_recognition = AV_EF_EXPLODE | AV_EF_CRCCHECK | AV_EF_BITSTREAM | AV_EF_BUFFER;
+  // TIFF's decoder takes any tag it does not know for a fault then.
+  if (header.format != ImageFormat::kTiff)
+    context->err_recognition = AV_EF_EXPLODE | AV_EF_BITSTREAM | AV_EF_BUFFER;
   context->max_pixels = (int64_t{header.width} + 63) / 64 * 64 * header.height;  // FFmpeg counts aligned rows
   context->opaque = &fill;
   context->get_buffer2 = filled_buffer;
@@ -122,6 +124,62 @@ std::vector<bool> untouched_rows(const AVFrame& frame, uint8_t fill) {
   return rows;
 }
 
+// Decodes, and decodes again with another fill where rows look untouched: either the picture has rows of
+// exactly that byte, or pixels are missing, and then it shows.
+AvFramePtr decode_whole_frame(const ImageHeader& header, std::span<const uint8_t> data,
+                              const std::string& name) {
+  constexpr uint8_t kFill = 0xA5, kOtherFill = 0x5A;
+  AvFramePtr frame = decode_frame(header, data, kFill, name);
+  const std::vector<bool> suspect = untouched_rows(*frame, kFill);
+  if (std::find(suspect.begin(), suspect.end(), true) == suspect.end()) return frame;
+  frame = decode_frame(header, data, kOtherFill, name);
+  const std::vector<bool> again = untouched_rows(*frame, kOtherFill);
+  for (int y = 0; y < frame->height; ++y)
+    if (suspect[y] && again[y]) damaged(header, "rows are missing", name);
+  return frame;
+}
+
+// An interlaced PNG's missing pixels do not show as untouched rows: FFmpeg fills them from earlier passes.
+// Whether all its data are there is seen by reading the same data as a gray picture of one row. (Up to 16 MB
+// of pixels; FFmpeg takes no longer rows.)
+void check_interlaced_png(const std::vector<uint8_t>& png, const ImageHeader& header,
+                          const std::string& name) {
+  if (png[28] == 0) return;
+  constexpr int kPasses[7][4] = {{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4},
+                                 {0, 2, 2, 4}, {1, 0, 2, 2}, {0, 1, 1, 2}};  // x, y, steps
+  constexpr int kChannels[7] = {1, 0, 3, 1, 2, 0, 4};
+  const int bits = png[24] * (png[25] < 7 ? kChannels[png[25]] : 0);
+  int64_t bytes = 0;
+  for (const auto& [x, y, step_x, step_y] : kPasses) {
+    const int64_t width = (int64_t{header.width} - x + step_x - 1) / step_x;
+    const int64_t height = (int64_t{header.height} - y + step_y - 1) / step_y;
+    if (width > 0 && height > 0) bytes += height * (1 + (width * bits + 7) / 8);
+  }
+  if (bytes < 2 || bytes > 16'000'000) return;
+  std::vector<uint8_t> gray(png);
+  ImageHeader one_row = header;
+  one_row.width = static_cast<int>(bytes - 1);
+  one_row.height = 1;
+  for (int i = 0; i < 4; ++i) {
+    gray[16 + i] = static_cast<uint8_t>(one_row.width >> (24 - 8 * i));
+    gray[20 + i] = i == 3;
+  }
+  gray[24] = 8;  // depth
+  gray[25] = gray[28] = 0;
+  // PLTE and tRNS would be refused or applied: keep the header, the data and the end.
+  for (size_t at = 33; at + 12 <= gray.size();) {
+    const size_t length = be32(gray.data() + at);
+    const std::string_view type(reinterpret_cast<const char*>(gray.data()) + at + 4, 4);
+    if (type == "PLTE" || type == "tRNS") {
+      gray.erase(gray.begin() + static_cast<ptrdiff_t>(at),
+                 gray.begin() + static_cast<ptrdiff_t>(at + 12 + length));
+      continue;
+    }
+    at += 12 + length;
+  }
+  decode_whole_frame(one_row, gray, name);
+}
+
 }  // namespace
 
 void decode_with_ffmpeg(std::span<const std::byte> bytes, const ImageHeader& header, const std::string& name,
@@ -133,16 +191,8 @@ void decode_with_ffmpeg(std::span<const std::byte> bytes, const ImageHeader& hea
   std::span<const uint8_t> data(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
   if (header.format == ImageFormat::kPng) data = png = essential_png(bytes, &key);
 
-  constexpr uint8_t kFill = 0xA5, kOtherFill = 0x5A;
-  AvFramePtr frame = decode_frame(header, data, kFill, name);
-  const std::vector<bool> suspect = untouched_rows(*frame, kFill);
-  if (std::find(suspect.begin(), suspect.end(), true) != suspect.end()) {
-    // Either the picture has rows of exactly that byte, or pixels are missing: with another byte it shows.
-    frame = decode_frame(header, data, kOtherFill, name);
-    const std::vector<bool> again = untouched_rows(*frame, kOtherFill);
-    for (int y = 0; y < frame->height; ++y)
-      if (suspect[y] && again[y]) damaged(header, "rows are missing", name);
-  }
+  const AvFramePtr frame = decode_whole_frame(header, data, name);
+  if (header.format == ImageFormat::kPng) check_interlaced_png(png, header, name);
   if (!frame_to_rgb(*frame, key, out)) damaged(header, "unknown pixel format", name);
 }
 

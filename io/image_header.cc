@@ -52,6 +52,11 @@ class Reader {
 
 // Values of the first directory of a TIFF structure that matter here; EXIF data are one too.
 struct TiffFields {
+  struct Values {
+    uint32_t type = 0, count = 0;
+    uint64_t at = 0;  // where they stand
+  };
+  Values offsets, sizes;  // of strips or tiles
   uint32_t width = 0, height = 0;
   int orientation = 1;
 };
@@ -83,6 +88,11 @@ TiffFields read_tiff_fields(std::span<const std::byte> b, bool strict, const std
     const uint32_t value = type == 3 ? u16(entry + 8) : type == 1 ? r.u8(entry + 8) : u32(entry + 8);
     if (tag == 256) fields.width = value;
     if (tag == 257) fields.height = value;
+    if (tag == 273 || tag == 324 || tag == 279 || tag == 325) {
+      TiffFields::Values& v = tag == 273 || tag == 324 ? fields.offsets : fields.sizes;
+      v = {type, u32(entry + 4), entry + 8};
+      if (uint64_t{v.count} * (type == 3 ? 2 : 4) > 4) v.at = u32(entry + 8);
+    }
     if (tag == 274 && value >= 1 && value <= 8) fields.orientation = static_cast<int>(value);
   }
   return fields;
@@ -285,6 +295,21 @@ void check_bmp(const Reader& r) {
   if (claimed > r.size() + 4 && claimed > pixels_at) r.need(0, claimed);
 }
 
+// All strips or tiles must lie within the file: FFmpeg shows what it has and is silent about the rest.
+void check_tiff(std::span<const std::byte> bytes, const std::string& name) {
+  const TiffFields fields = read_tiff_fields(bytes, true, name);
+  const Reader r(bytes, name, "TIFF");
+  const bool little = r.u8(0) == 'I';
+  auto value = [&](const TiffFields::Values& v, uint32_t i) {
+    if (v.type == 3) return little ? r.le16(v.at + 2 * uint64_t{i}) : r.be16(v.at + 2 * uint64_t{i});
+    return little ? r.le32(v.at + 4 * uint64_t{i}) : r.be32(v.at + 4 * uint64_t{i});
+  };
+  if (fields.offsets.count == 0 || (fields.sizes.count != 0 && fields.sizes.count != fields.offsets.count))
+    bad("TIFF holds no pixels", name);
+  for (uint32_t i = 0; i < fields.offsets.count; ++i)
+    r.need(value(fields.offsets, i), fields.sizes.count ? value(fields.sizes, i) : 1);
+}
+
 }  // namespace
 
 const char* format_name(ImageFormat format) {
@@ -351,8 +376,9 @@ void check_image_structure(std::span<const std::byte> bytes, const ImageHeader& 
       return check_gif(Reader(bytes, name, "GIF"));
     case ImageFormat::kBmp:
       return check_bmp(Reader(bytes, name, "BMP"));
-    case ImageFormat::kJpeg:
     case ImageFormat::kTiff:
+      return check_tiff(bytes, name);
+    case ImageFormat::kJpeg:
       return;
   }
 }

@@ -18,6 +18,7 @@ using Json = nlohmann::json;
 }
 
 constexpr int kLargestSide = 1 << 15;
+constexpr const char* kFixedSizeHint = "set do_center_crop with crop_size, or size with height and width";
 
 // Reads keys of one JSON object; a key that is absent or null keeps the default.
 class Keys {
@@ -210,7 +211,8 @@ ImageProcessorConfig parse_image_processor(const std::string& text, const std::s
     refuse("image processor: do_pad is available for LlavaImageProcessor only", origin, "it is " + type);
   for (const double v : c.image_std)
     if (v == 0) refuse("image processor: image_std must not be 0", origin);
-  ImageProcessor check(c);  // refuses what gives pictures of varying size
+  if (!c.do_center_crop && !(c.do_resize && (c.shortest_edge == 0 || c.do_pad)))
+    refuse("image processor: pictures would have varying sizes", origin, kFixedSizeHint);
   return c;
 }
 
@@ -266,8 +268,7 @@ ImageProcessor::ImageProcessor(const ImageProcessorConfig& config) : config_(con
     if (config_.longest_edge > 0) height_ = width_ = std::min(height_, config_.longest_edge);
   }
   if (height_ <= 0 || width_ <= 0)
-    refuse("image processor: pictures would have varying sizes", config_.type,
-           "set do_center_crop with crop_size, or size with height and width");
+    refuse("image processor: pictures would have varying sizes", config_.type, kFixedSizeHint);
   for (size_t c = 0; c < 3; ++c)
     for (int v = 0; v < 256; ++v) {
       float x = config_.do_rescale ? static_cast<float>(v * config_.rescale_factor) : static_cast<float>(v);

@@ -15,9 +15,6 @@ namespace {
 
 // A hostile progressive file can hold thousands of scans of a large picture; real ones have about ten.
 constexpr int kMaxScans = 500;
-// Padding between the last coded block and the next marker is common and harmless; more is lost
-// synchronisation.
-constexpr int kHarmlessExtraBytes = 64;
 
 struct ErrorState {
   jpeg_error_mgr manager;
@@ -35,6 +32,15 @@ ErrorState* state_of(j_common_ptr cinfo) {
   std::longjmp(state->escape, 1);
 }
 
+// Bytes left over before a marker are harmless where they are padding (some cameras fill up with one value),
+// else the decoder lost its way in damaged data.
+bool is_padding(j_decompress_ptr cinfo, int count) {
+  const JOCTET* end = cinfo->src->next_input_byte;  // libjpeg has just read up to the marker
+  if (count <= 2) return true;
+  if (!cinfo->client_data || end - static_cast<const JOCTET*>(cinfo->client_data) < count) return false;
+  return std::all_of(end - count, end, [end](JOCTET v) { return v == end[-1]; });
+}
+
 // level -1: a warning. Those which mean that pixels are missing or wrong end the decoding.
 void on_message(j_common_ptr cinfo, int level) {
   if (level >= 0) return;
@@ -44,7 +50,9 @@ void on_message(j_common_ptr cinfo, int level) {
     case JWRN_BOGUS_PROGRESSION:
       return;
     case JWRN_EXTRANEOUS_DATA:
-      if (cinfo->err->msg_parm.i[0] <= kHarmlessExtraBytes) return;
+      if (cinfo->is_decompressor &&
+          is_padding(reinterpret_cast<j_decompress_ptr>(cinfo), cinfo->err->msg_parm.i[0]))
+        return;
       break;
   }
   fail(cinfo);
@@ -67,8 +75,7 @@ void prepare(ErrorState* state) {
   state->message[0] = '\0';
 }
 
-// Everything between setjmp and longjmp is C data, so that no destructor is jumped over: the caller owns the
-// pixels and gives the memory through `allocate` after the header is known.
+// What run_decoder() works on. No object with a destructor is made between setjmp and longjmp.
 struct Decoding {
   std::span<const std::byte> bytes;
   const ImageHeader* header;
@@ -96,6 +103,7 @@ __attribute__((noinline)) bool run_decoder(Decoding* d, ErrorState* state) {
   if (setjmp(state->escape)) return false;
   jpeg_create_decompress(&cinfo);
   cinfo.progress = &progress;
+  cinfo.client_data = const_cast<std::byte*>(d->bytes.data());
   jpeg_mem_src(&cinfo, reinterpret_cast<unsigned char*>(const_cast<std::byte*>(d->bytes.data())),
                d->bytes.size());
   jpeg_read_header(&cinfo, TRUE);
@@ -127,8 +135,8 @@ __attribute__((noinline)) bool run_decoder(Decoding* d, ErrorState* state) {
   return true;
 }
 
-// As Pillow: a four-component JPEG holds inverted values (Adobe's convention), so `stored` is already 255 −
-// ink.
+// As Pillow: a four-component JPEG holds inverted values (Adobe's convention), so `stored` is already
+// 255 − ink.
 void cmyk_to_rgb(const std::vector<uint8_t>& cmyk, std::vector<uint8_t>* rgb) {
   const size_t pixels = cmyk.size() / 4;
   rgb->resize(pixels * 3);

@@ -1,4 +1,12 @@
 # io: shards, samples, decoders, tokenizers, batch assembly; no torch, no MPI.
+EXTRA_DIST += \
+  contrib/bench/decode_bench.py \
+  tests/fuzz/corpus/image \
+  tests/fuzz/fuzz_image.cc \
+  tests/reference/image_processor_reference.py \
+  tests/unit/io/fixtures/image \
+  tests/unit/io/fixtures/make_image_fixtures.py
+
 if BUILD_IO
 noinst_LTLIBRARIES += libmso_io.la
 libmso_io_la_SOURCES = \
@@ -51,13 +59,23 @@ process_image_SOURCES = tests/reference/process_image.cc
 process_image_CXXFLAGS = $(AM_CXXFLAGS)
 process_image_LDADD = libmso_io.la libmso_base.la
 
+# Speed of decoding, by hand: make decode_bench; contrib/bench/decode_bench.py compares it with Pillow.
+EXTRA_PROGRAMS += decode_bench
+decode_bench_SOURCES = contrib/bench/decode_bench.cc
+decode_bench_CXXFLAGS = $(AM_CXXFLAGS)
+decode_bench_LDADD = libmso_io.la libmso_base.la -lpthread
+
 if HAVE_GTEST
 check_PROGRAMS += io_tests
 TESTS += io_tests
 io_tests_SOURCES = \
   tests/unit/io/batch_plan_test.cc \
   tests/unit/io/data_loader_test.cc \
+  tests/unit/io/image_fixture.h \
+  tests/unit/io/image_processor_test.cc \
+  tests/unit/io/image_test.cc \
   tests/unit/io/ledger_test.cc \
+  tests/unit/io/resize_test.cc \
   tests/unit/io/sample_assembler_test.cc \
   tests/unit/io/shard_index_test.cc \
   tests/unit/io/shard_fixture.h \
