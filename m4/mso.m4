@@ -54,7 +54,8 @@ AC_DEFUN([MSO_WITH_TORCH], [
       AC_MSG_RESULT([$TORCH_VERSION in $TORCH_DIR])
       # After the system's folders: the wheel carries headers of another fmt than the one spdlog was built with.
       TORCH_CFLAGS="-idirafter $TORCH_DIR/include -idirafter $TORCH_DIR/include/torch/csrc/api/include"
-      TORCH_LIBS="-L$TORCH_DIR/lib -ltorch_cpu -lc10 -R$TORCH_DIR/lib"
+      TORCH_LIBS="-L$TORCH_DIR/lib -ltorch_cpu -lc10"
+      TORCH_RPATH="-R $TORCH_DIR/lib"
       MSO_NOTE([torch], [yes: $TORCH_VERSION (training)])
     ], [
       AC_MSG_RESULT([no])
@@ -67,6 +68,7 @@ AC_DEFUN([MSO_WITH_TORCH], [
   AC_SUBST([TORCH_DIR])
   AC_SUBST([TORCH_CFLAGS])
   AC_SUBST([TORCH_LIBS])
+  AC_SUBST([TORCH_RPATH])
   AM_CONDITIONAL([HAVE_TORCH], [test "$have_torch" = yes])
 ])
 
