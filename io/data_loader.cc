@@ -54,7 +54,8 @@ struct StepWork {
 
 struct DataLoader::Impl {
   Impl(std::shared_ptr<const SampleAssembler> a, DataLoaderOptions o)
-      : assembler(std::move(a)), options(std::move(o)), order(make_order()) {}
+      : assembler(std::move(a)), options(std::move(o)), order(make_order()),
+        pool(std::make_shared<BufferPool>(options.memory_bytes)) {}
 
   SampleOrder make_order() const {
     uint64_t n = assembler->dataset().size();
@@ -86,6 +87,7 @@ struct DataLoader::Impl {
   std::deque<std::shared_ptr<StepWork>> window;  // steps due_step, due_step + 1, …
   uint64_t due_step = 0;                         // what next() returns next
   uint64_t generation = 0;                       // of start() calls; results of older ones are dropped
+  const std::shared_ptr<BufferPool> pool;
   uint64_t bytes = 0;                            // decoded or being decoded
   bool stop = false;
   int live = 0;
@@ -123,6 +125,7 @@ std::shared_ptr<StepWork> DataLoader::Impl::plan(uint64_t step) const {
 void DataLoader::Impl::pack(StepWork& work) const {
   RankBatch& batch = work.batch;
   batch.step = work.step;
+  batch.pool_ = pool;
   std::vector<Slot*> good;
   std::vector<int64_t> lengths;
   for (Slot& slot : work.slots) {
@@ -141,8 +144,9 @@ void DataLoader::Impl::pack(StepWork& work) const {
       samples.push_back(&good[m]->sample);
       ids.push_back(good[m]->id);
     }
-    batch.micro_batches.push_back(join_samples(samples, ids, assembler->picture_decoder()));
-    for (size_t m : members) good[m]->sample = {};  // its pixels are now twice in memory
+    batch.micro_batches.push_back(join_samples(samples, ids, assembler->picture_decoder(), pool.get()));
+    for (size_t m : members)  // its pixels are now twice in memory
+      for (HostTensor& picture : good[m]->sample.pictures) pool->give_back(std::move(picture));
   }
 }
 
@@ -197,7 +201,7 @@ void DataLoader::Impl::work() {
       BadSample bad;
       bool is_bad = false;
       try {
-        sample = assembler->assemble(id);
+        sample = assembler->assemble(id, pool.get());
       } catch (const BadSampleError& error) {
         is_bad = true;
         bad = {id, index, error.reason(), error.detail()};
@@ -235,6 +239,30 @@ void DataLoader::Impl::work() {
   }
   --live;
   thread_left.notify_all();
+}
+
+RankBatch& RankBatch::operator=(RankBatch&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  step = other.step;
+  micro_batches = std::move(other.micro_batches);
+  bad_samples = std::move(other.bad_samples);
+  samples = other.samples;
+  wait_s = other.wait_s;
+  pool_ = std::move(other.pool_);
+  return *this;
+}
+
+void RankBatch::release() noexcept {
+  if (pool_) {
+    try {
+      for (MicroBatch& batch : micro_batches)
+        for (auto& [name, tensor] : batch.media) pool_->give_back(std::move(tensor));
+    } catch (const std::exception&) {  // no memory for the list of buffers: they are freed
+    }
+  }
+  micro_batches.clear();
+  pool_.reset();
 }
 
 DataLoader::DataLoader(std::shared_ptr<const SampleAssembler> assembler, DataLoaderOptions options) {

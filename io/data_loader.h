@@ -43,6 +43,17 @@ struct RankBatch {
   std::vector<BadSample> bad_samples;     // by increasing index; not contained in micro_batches
   uint64_t samples = 0;                   // in micro_batches
   double wait_s = 0;                      // how long next() had to wait
+
+  // Gives the pixels' memory back to the loader, for the batches to come.
+  RankBatch() = default;
+  RankBatch(RankBatch&&) = default;
+  RankBatch& operator=(RankBatch&& other) noexcept;
+  ~RankBatch() { release(); }
+  void release() noexcept;
+
+ private:
+  friend class DataLoader;
+  std::shared_ptr<BufferPool> pool_;
 };
 
 // One thread calls start() and next(); the rest may be called from anywhere.

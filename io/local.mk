@@ -11,6 +11,7 @@ if BUILD_IO
 noinst_LTLIBRARIES += libmso_io.la
 libmso_io_la_SOURCES = \
   io/batch_plan.cc io/batch_plan.h \
+  io/buffer_pool.cc io/buffer_pool.h \
   io/data_loader.cc io/data_loader.h \
   io/dataset.cc io/dataset.h \
   io/dataset_report.cc io/dataset_report.h \
@@ -79,8 +80,13 @@ io_tests_SOURCES = \
   tests/unit/io/sample_assembler_test.cc \
   tests/unit/io/shard_index_test.cc \
   tests/unit/io/shard_fixture.h \
+  tests/unit/io/shard_packer_test.cc \
   tests/unit/io/tokenizer_test.cc
 io_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS)
 io_tests_LDADD = libmso_io.la libmso_base.la $(GTEST_LIBS)
 endif
 endif
+
+EXTRA_DIST += tests/cli/data.bats tests/fuzz/fuzz_tar_index.cc \
+  tests/fuzz/corpus/tar_index/empty tests/fuzz/corpus/tar_index/gnu tests/fuzz/corpus/tar_index/index \
+  tests/fuzz/corpus/tar_index/pax tests/fuzz/corpus/tar_index/truncated tests/fuzz/corpus/tar_index/ustar

@@ -169,7 +169,7 @@ std::string SampleAssembler::caption_of(uint64_t id, const ShardSample& sample) 
   return std::string(trimmed);
 }
 
-AssembledSample SampleAssembler::assemble(uint64_t id) const try {
+AssembledSample SampleAssembler::assemble(uint64_t id, BufferPool* pool) const try {
   const ShardSample& sample = dataset_->sample(id);
   const std::string unusable = dataset_->unusable_reason(id);
   if (!unusable.empty()) throw BadSampleError(unusable, explain_unusable(unusable));
@@ -250,10 +250,12 @@ AssembledSample SampleAssembler::assemble(uint64_t id) const try {
       throw BadSampleError("read_error", error.what());
     }
     if (file.empty()) throw BadSampleError("decode_error", "its picture has 0 bytes");
-    HostTensor pixels = HostTensor::make(DType::kF32, picture_decoder_.shape);
+    HostTensor pixels = pool ? pool->tensor(DType::kF32, picture_decoder_.shape)
+                             : HostTensor::make(DType::kF32, picture_decoder_.shape);
     try {
       picture_decoder_.decode(file, pixels.data<float>());
     } catch (const std::exception& error) {
+      if (pool) pool->give_back(std::move(pixels));
       throw BadSampleError("decode_error", error.what());
     }
     out.pictures.push_back(std::move(pixels));
@@ -266,7 +268,7 @@ AssembledSample SampleAssembler::assemble(uint64_t id) const try {
 }
 
 MicroBatch join_samples(const std::vector<const AssembledSample*>& samples, const std::vector<uint64_t>& ids,
-                        const PictureDecoder& picture_decoder) {
+                        const PictureDecoder& picture_decoder, BufferPool* pool) {
   MicroBatch batch;
   size_t total = 0, pictures = 0;
   for (const AssembledSample* sample : samples) {
@@ -283,7 +285,7 @@ MicroBatch join_samples(const std::vector<const AssembledSample*>& samples, cons
     std::vector<int64_t> shape{static_cast<int64_t>(pictures)};
     shape.insert(shape.end(), picture_decoder.shape.begin(), picture_decoder.shape.end());
     HostTensor& media = batch.media[picture_decoder.media_name];
-    media = HostTensor::make(DType::kF32, shape);
+    media = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
     pixels = media.bytes.data();
   }
   for (const AssembledSample* sample : samples) {

@@ -12,6 +12,7 @@
 
 #include "base/host_tensor.h"
 #include "io/batch_plan.h"
+#include "io/buffer_pool.h"
 #include "io/dataset.h"
 #include "io/micro_batch.h"
 #include "io/tokenizer.h"
@@ -80,8 +81,9 @@ class SampleAssembler {
   SampleCost cost(uint64_t id) const;
   // Upper bound of the bytes a decoded sample takes, for memory limits.
   uint64_t decoded_bytes(uint64_t id) const;
-  // Reads and decodes. Throws BadSampleError, and nothing else for whatever the shard holds.
-  AssembledSample assemble(uint64_t id) const;
+  // Reads and decodes, pixels into memory of `pool` where one is given. Throws BadSampleError, and nothing else for
+  // whatever the shard holds.
+  AssembledSample assemble(uint64_t id, BufferPool* pool = nullptr) const;
 
   const Dataset& dataset() const { return *dataset_; }
   const PictureDecoder& picture_decoder() const { return picture_decoder_; }
@@ -99,6 +101,6 @@ class SampleAssembler {
 
 // Joins samples into one packed MicroBatch, in the given order.
 MicroBatch join_samples(const std::vector<const AssembledSample*>& samples, const std::vector<uint64_t>& ids,
-                        const PictureDecoder& picture_decoder);
+                        const PictureDecoder& picture_decoder, BufferPool* pool = nullptr);
 
 }  // namespace mso

@@ -1,7 +1,9 @@
-// mso data: pack pictures into shards, index shards, and tell what they hold and what is wrong with them.
+// mso data: pack pictures into shards, index shards, tell what they hold, what is wrong with them, and how fast they load.
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -12,6 +14,7 @@
 #include "base/log.h"
 #include "cmd/command.h"
 #include "io/dataset_report.h"
+#include "io/picture_decoder.h"
 #include "io/shard_packer.h"
 
 namespace mso {
@@ -103,6 +106,74 @@ int run_verify(const std::vector<std::string>& paths, int threads, const std::st
   return bad.empty() ? 0 : static_cast<int>(ExitCode::kBadData);
 }
 
+// One JSON object a line for each sample, as the index knows it.
+int run_ls(const std::vector<std::string>& paths) {
+  const auto dataset = Dataset::open(paths);
+  for (uint64_t id = 0; id < dataset->size(); ++id) {
+    const ShardSample& sample = dataset->sample(id);
+    nlohmann::ordered_json json = {{"id", id},
+                                   {"shard", dataset->shard_path(dataset->locate(id).shard).filename().string()},
+                                   {"key", sample.key}};
+    for (const ShardMember& member : sample.members)
+      json["members"][member.extension] = {{"offset", member.offset}, {"size", member.size}};
+    if (sample.picture_width > 0) json["picture"] = {sample.picture_width, sample.picture_height};
+    if (sample.find("txt")) json["characters"] = sample.text_code_points;
+    if (sample.flags & kSampleMerged) json["not_adjacent"] = true;
+    const std::string reason = dataset->unusable_reason(id);
+    if (!reason.empty()) json["unusable"] = reason;
+    std::cout << json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+  }
+  return 0;
+}
+
+struct BenchArguments {
+  std::vector<std::string> paths;
+  int image_size = 224, patch_size = 16, threads = 0;
+  uint64_t batch = 32, epochs = 1;
+  bool exact = false;
+  std::string tokenizer = "bytes";
+};
+
+// Goes through the data as training does, without training: what the loader alone can deliver.
+int run_bench(const BenchArguments& arguments) {
+  std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(arguments.tokenizer);
+  const int64_t side = arguments.image_size / std::max(1, arguments.patch_size);
+  AssemblerOptions options;
+  options.image_token = tokenizer->token_id("<image>").value_or(-1);
+  DataLoaderOptions loading;
+  loading.batch_samples = arguments.batch;
+  loading.threads = arguments.threads;
+  const auto assembler = std::make_shared<const SampleAssembler>(
+      Dataset::open(arguments.paths), tokenizer,
+      make_picture_decoder(clip_image_processor(arguments.image_size), side * side, arguments.exact), options);
+  DataLoader loader(assembler, loading);
+  const auto begin = std::chrono::steady_clock::now();
+  loader.start(0);
+  uint64_t positions = 0;
+  const uint64_t steps = loader.steps_per_epoch() * arguments.epochs;
+  for (uint64_t step = 0; step < steps; ++step)
+    for (const MicroBatch& batch : loader.next().micro_batches) positions += static_cast<uint64_t>(batch.size());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const DataLoader::Counters counters = loader.counters();
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const double cpu = static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                     static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+  // Samples read ahead beyond the last step count too: they were decoded in the same time.
+  std::cout << nlohmann::ordered_json{{"samples", counters.samples},
+                                      {"pictures", counters.pictures},
+                                      {"bad_samples", counters.bad_samples},
+                                      {"positions", positions},
+                                      {"seconds", seconds},
+                                      {"cpu_seconds", cpu},
+                                      {"threads", loader.options().threads},
+                                      {"pictures_per_s", static_cast<double>(counters.pictures) / seconds},
+                                      {"samples_per_s", static_cast<double>(counters.samples) / seconds}}
+                   .dump(2)
+            << "\n";
+  return 0;
+}
+
 }  // namespace
 
 Command data_command() {
@@ -165,6 +236,24 @@ Command data_command() {
     sub->add_option("--caption", *caption, "where captions are, as data.caption")->capture_default_str();
     sub->add_option("--list", *list, "write the bad samples to this file, one JSON object a line")->type_name("FILE");
     sub->callback([=] { *chosen = [=] { return run_verify(*paths, *threads, *caption, *list); }; });
+
+    sub = app.add_subcommand("ls", "every sample of the index, one JSON object a line");
+    add_paths(sub);
+    sub->callback([=] { *chosen = [=] { return run_ls(*paths); }; });
+
+    auto bench = std::make_shared<BenchArguments>();
+    sub = app.add_subcommand("bench", "read, decode and pack as training does, and tell the speed");
+    sub->add_option("PATH", bench->paths, "folders of shards, or .tar files")->required();
+    sub->add_option("--threads", bench->threads, "decoder threads, 0 for all cores")->capture_default_str();
+    sub->add_option("--batch", bench->batch, "samples a step")->check(CLI::PositiveNumber)->capture_default_str();
+    sub->add_option("--epochs", bench->epochs, "passes over the data")->capture_default_str();
+    sub->add_option("--image-size", bench->image_size, "side of the model's pictures")
+        ->check(CLI::Range(1, 8192))
+        ->capture_default_str();
+    sub->add_option("--patch-size", bench->patch_size, "side of a patch")->capture_default_str();
+    sub->add_option("--tokenizer", bench->tokenizer, "as model.tokenizer")->capture_default_str();
+    sub->add_flag("--exact-jpeg", bench->exact, "as data.exact_jpeg");
+    sub->callback([=] { *chosen = [=] { return run_bench(*bench); }; });
 
     return [chosen] { return *chosen ? (*chosen)() : static_cast<int>(ExitCode::kBadUsage); };
   };

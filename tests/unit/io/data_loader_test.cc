@@ -213,6 +213,20 @@ TEST_F(LoaderTest, AllSamplesBadIsFine) {
   EXPECT_EQ(loader.bad_codes(batch), (std::vector<uint8_t>(2, reason_code("decode_error"))));
 }
 
+TEST_F(LoaderTest, OneShardServesEightRanks) {
+  std::multiset<uint64_t> seen;
+  const auto one = test::make_assembler(Dataset::open({folder_ / "shard-000000.tar"}));
+  for (int rank = 0; rank < 8; ++rank) {
+    DataLoader loader(one, options(rank, 8, 1, 13));  // N = all 13 samples: an epoch is one step
+    loader.start(0);
+    const RankBatch batch = loader.next();
+    for (const MicroBatch& m : batch.micro_batches) seen.insert(m.sample_ids.begin(), m.sample_ids.end());
+    for (const BadSample& bad : batch.bad_samples) seen.insert(bad.id);
+  }
+  EXPECT_EQ(seen.size(), 13u);
+  for (uint64_t id = 0; id < 13; ++id) EXPECT_EQ(seen.count(id), 1u);
+}
+
 TEST_F(LoaderTest, HeldOutSamplesComeOnceInOrder) {
   for (int ranks : {1, 2, 3}) {
     std::multiset<uint64_t> seen;

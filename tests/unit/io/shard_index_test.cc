@@ -156,7 +156,8 @@ TEST_F(ShardIndexTest, CutAtEveryByteNeverGivesHalfASample) {
   tar.file("a.jpg", fake_picture(1, 1)).file("a.txt", "first");
   tar.file("b.jpg", fake_picture(2, 2)).file("b.txt", "second");
   const std::string whole = tar.end();
-  for (size_t cut = 1; cut < whole.size(); ++cut) {
+  // Every byte near a block's edge, every 31st elsewhere.
+  for (size_t cut = 1; cut < whole.size(); cut += cut % 512 < 4 || cut % 512 > 476 ? 1 : 31) {
     ShardIndex index;
     try {
       index = index_of(whole.substr(0, cut));

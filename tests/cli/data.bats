@@ -1,0 +1,203 @@
+#!/usr/bin/env bats
+# mso data: pack, index, ls, stat, verify. MSO: the program (default: mso in $MSO_BUILD, else here). Needs python3.
+
+setup() {
+  mso=${MSO:-${MSO_BUILD:-$PWD}/mso}
+  work=$BATS_TEST_TMPDIR
+  [ -x "$mso" ] || skip "no program $mso"
+  "$mso" data --help >/dev/null || skip "built without the data pipeline"
+  mkdir -p "$work/src/animals/birds"
+  # Three PNGs: 2 × 1 red, 3 × 2 half transparent, and one without a caption.
+  python3 - "$work/src/animals" <<'PYTHON'
+import struct, sys, zlib
+def png(path, width, height, kind, pixel):
+    rows = b"".join(b"\0" + pixel * width for _ in range(height))
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    open(path, "wb").write(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0))
+                           + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+root = sys.argv[1]
+png(root + "/cat.png", 2, 1, 2, b"\xff\0\0")
+png(root + "/birds/owl.png", 3, 2, 6, b"\0\0\0\x80")
+png(root + "/dog.png", 4, 4, 2, b"\0\xff\0")
+PYTHON
+  printf 'A cat.\nde.utf8=Eine Katze.\nfr.utf8=Un chat.\n' >"$work/src/animals/cat.txt"
+  printf 'An owl.\nde.utf8=Eine Eule.\n' >"$work/src/animals/birds/owl.txt"
+  printf 'OggS-not-really' >"$work/src/animals/birds/owl_desc.ogg"
+  printf '<svg/>' >"$work/src/animals/cow.svg"
+}
+mso() { "$mso" "$@"; }
+
+@test "pack writes what tar and Python read, with the right captions" {
+  run mso data pack "$work/src" "$work/out"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"packed 2 samples of 2 pictures into 1 shard"* ]]
+  [[ "$output" == *"skipped: 1 vector pictures"* ]]
+  [[ "$output" == *"skipped: 1 pictures without a .txt"* ]]
+  [ "$(tar tf "$work/out/shard-000000.tar" | wc -l)" -eq 7 ]
+  python3 - "$work/out/shard-000000.tar" <<'PYTHON'
+import json, sys, tarfile
+tar = tarfile.open(sys.argv[1])
+captions = {}
+for member in tar:
+    assert member.mtime == 0 and member.uid == 0 and member.mode == 0o644, member
+    key, extension = member.name.split(".", 1)
+    data = tar.extractfile(member).read()
+    if extension == "jpg":
+        assert data[:3] == b"\xff\xd8\xff"
+    if extension == "json":
+        captions[key] = json.loads(data)
+    if extension == "txt":
+        assert data in (b"A cat.", b"An owl.")
+by_source = {c["source"]: c for c in captions.values()}
+cat = by_source["animals/cat.png"]
+assert cat["captions"] == {"de": "Eine Katze.", "en": "A cat.", "fr": "Un chat."}, cat
+assert (cat["category"], cat["width"], cat["height"], cat["language"]) == ("animals", 2, 1, "en")
+assert by_source["animals/birds/owl.png"]["category"] == "animals/birds"
+PYTHON
+}
+
+@test "pack gives the same bytes again, on any number of threads, and replaces its own folder" {
+  mso data pack "$work/src" "$work/out" --threads 1
+  mso data pack "$work/src" "$work/two" --threads 3
+  cmp "$work/out/shard-000000.tar" "$work/two/shard-000000.tar"
+  cmp "$work/out/shard-000000.idx" "$work/two/shard-000000.idx"
+  mso data pack "$work/src" "$work/out/" --max-samples-per-shard 1
+  [ "$(ls "$work/out")" = "$(printf 'dataset.json\nshard-000000.idx\nshard-000000.tar\nshard-000001.idx\nshard-000001.tar')" ]
+  [ -z "$(ls -d "$work"/out.* 2>/dev/null)" ]
+}
+
+@test "pack leaves foreign folders and files alone" {
+  mkdir "$work/mine"
+  echo precious >"$work/mine/thesis.txt"
+  run mso data pack "$work/src" "$work/mine"
+  [ "$status" -eq 2 ]
+  [[ "$output" == *thesis.txt* ]]
+  [ "$(cat "$work/mine/thesis.txt")" = precious ]
+  mkdir "$work/shards"
+  echo "not ours" >"$work/shards/shard-000000.tar"
+  run mso data pack "$work/src" "$work/shards"
+  [ "$status" -eq 2 ]
+  echo file >"$work/file"
+  run mso data pack "$work/src" "$work/file"
+  [ "$status" -eq 2 ]
+  run mso data pack "$work/none" "$work/out"
+  [ "$status" -eq 2 ]
+  mkdir "$work/empty"
+  run mso data pack "$work/empty" "$work/out"
+  [ "$status" -eq 3 ]
+  [ ! -e "$work/out" ]
+}
+
+@test "pack takes up where a killed run left its partial folder" {
+  mkdir "$work/out.partial"
+  echo half >"$work/out.partial/shard-000000.tar"
+  echo half >"$work/out.partial/shard-000000.idx.tmp123"
+  mso data pack "$work/src" "$work/out"
+  run mso data verify "$work/out"
+  [ "$status" -eq 0 ]
+}
+
+@test "pack --every-language makes a sample for each caption" {
+  mso data pack "$work/src" "$work/out" --every-language
+  [ "$(mso data ls "$work/out" | wc -l)" -eq 5 ]
+  [ "$(tar xOf "$work/out/shard-000000.tar" --wildcards '*.txt' | tr -d '\n' | wc -m)" -eq 42 ]
+}
+
+@test "a picture that cannot be decoded is skipped by name" {
+  head -c 40 "$work/src/animals/cat.png" >"$work/src/animals/cut.png"
+  echo "Cut." >"$work/src/animals/cut.txt"
+  run mso data pack "$work/src" "$work/out"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"1 pictures that cannot be decoded"* ]]
+  [[ "$output" == *animals/cut.png* ]]
+}
+
+@test "stat counts" {
+  mso data pack "$work/src" "$work/out"
+  run mso data stat "$work/out"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"with picture        2"* ]]
+  [[ "$output" == *animals/birds* ]]
+}
+
+@test "verify names damaged samples and exits 3" {
+  mso data pack "$work/src" "$work/out"
+  run mso data verify "$work/out"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"2 of 2 samples are good"* ]]
+  # Overwrite the second half of the first picture.
+  python3 - "$work/out/shard-000000.tar" <<'PYTHON'
+import sys, tarfile
+member = next(iter(tarfile.open(sys.argv[1])))
+with open(sys.argv[1], "r+b") as file:
+    file.seek(member.offset_data + member.size // 2)
+    file.write(b"\0" * (member.size - member.size // 2))
+PYTHON
+  run mso data verify "$work/out"
+  [ "$status" -eq 3 ]
+  [[ "$output" == *"000000000"*decode_error* ]]
+  [[ "$output" == *"1 of 2 samples are good, 1 decode_error"* ]]
+  run mso data verify "$work/out" --list "$work/bad.jsonl"
+  [ "$status" -eq 3 ]
+  [ "$(python3 -c 'import json,sys; print(json.loads(open(sys.argv[1]).readline())["key"])' "$work/bad.jsonl")" = 000000000 ]
+}
+
+@test "ls agrees with Python's tarfile on ustar, GNU and pax archives" {
+  mkdir "$work/tars"
+  python3 - "$work/tars" <<'PYTHON'
+import io, sys, tarfile
+for name, kind in (("a", tarfile.USTAR_FORMAT), ("b", tarfile.GNU_FORMAT), ("c", tarfile.PAX_FORMAT)):
+    with tarfile.open(f"{sys.argv[1]}/{name}.tar", "w", format=kind) as tar:
+        def add(path, data):
+            info = tarfile.TarInfo(path)
+            info.size, info.mtime = len(data), 1234567890.5 if kind == tarfile.PAX_FORMAT else 7
+            tar.addfile(info, io.BytesIO(data))
+        for i in range(40):
+            long = "" if kind == tarfile.USTAR_FORMAT else "d" * (i * 7) + "/"
+            add(f"{long}k{i}.v1.txt" if i == 5 else f"{long}k{i}.txt", b"x" * (i * 37))
+            add(f"{long}grün{i}.TXT", ("ü" * i).encode())
+PYTHON
+  mso data ls "$work/tars" >"$work/ls.jsonl"
+  python3 - "$work/tars" "$work/ls.jsonl" <<'PYTHON'
+import json, os, sys, tarfile
+ours = {}
+for line in open(sys.argv[2]):
+    sample = json.loads(line)
+    for extension, member in sample["members"].items():
+        ours[sample["shard"], sample["key"], extension] = (member["offset"], member["size"])
+theirs = {}
+for name in "abc":
+    for member in tarfile.open(f"{sys.argv[1]}/{name}.tar"):
+        folder, base = os.path.split(member.name)
+        key, extension = base.split(".", 1)
+        theirs[f"{name}.tar", os.path.join(folder, key), extension.lower()] = (member.offset_data, member.size)
+assert ours == theirs, set(ours.items()) ^ set(theirs.items())
+assert len(ours) == 240
+PYTHON
+}
+
+@test "index says what it found; a truncated shard is named" {
+  mso data pack "$work/src" "$work/out"
+  rm "$work/out/"*.idx
+  truncate -s -1024 "$work/out/shard-000000.tar"
+  run mso data index "$work/out"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"2 samples, truncated"* ]]
+  [ -e "$work/out/shard-000000.idx" ]
+  run mso data verify "$work/out"
+  [ "$status" -eq 3 ]
+  [[ "$output" == *truncated_shard* ]]
+}
+
+@test "paths without data are refused with exit 3" {
+  run mso data stat "$work/none"
+  [ "$status" -eq 3 ]
+  mkdir "$work/empty"
+  run mso data ls "$work/empty"
+  [ "$status" -eq 3 ]
+  echo "no tar" >"$work/x.tar"
+  run mso data index "$work/x.tar"
+  [ "$status" -eq 3 ]
+  [[ "$output" == *"x.tar"* ]]
+}

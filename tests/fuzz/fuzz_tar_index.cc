@@ -1,0 +1,51 @@
+// Fuzz target: an archive is indexed, and the bytes of an index are parsed. Whatever comes in is refused with an
+// mso::Error or gives an index whose members lie inside the archive and that reads back equal.
+// Input: first byte even: a tar archive; odd: the bytes of an .idx.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "io/shard_index.h"
+#include "io/tar_index.h"
+
+namespace {
+
+void check(const mso::ShardIndex& index) {
+  for (const mso::ShardSample& sample : index.samples) {
+    if (sample.key.size() > 4096) abort();
+    for (const mso::ShardMember& member : sample.members)
+      if (member.offset > index.tar_size || member.size > index.tar_size - member.offset) abort();
+  }
+  const std::string bytes = index.serialize();
+  if (mso::ShardIndex::parse(bytes, "again").serialize() != bytes) abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const int quiet = [] {
+    mso::init_logging("error");
+    return 0;
+  }();
+  (void)quiet;
+  if (size == 0) return 0;
+  try {
+    if (data[0] % 2 == 1) {
+      check(mso::ShardIndex::parse({reinterpret_cast<const char*>(data + 1), size - 1}, "fuzz.idx"));
+      return 0;
+    }
+    static const int fd = ::memfd_create("fuzz.tar", 0);
+    static const std::string path = "/proc/self/fd/" + std::to_string(fd);
+    if (::ftruncate(fd, 0) != 0 || ::pwrite(fd, data + 1, size - 1, 0) != static_cast<ssize_t>(size - 1)) abort();
+    mso::TarIndexLimits limits;
+    limits.members = 4096;
+    check(mso::build_index(path, limits));
+  } catch (const mso::Error&) {
+  }
+  return 0;
+}
