@@ -109,7 +109,8 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
     set_kill_point_rank(rank_);
     const double intervals[3] = {settings_.level0_interval_s, settings_.level1_interval_s,
                                  settings_.level2_interval_s};
-    for (int level = 0; level < 3; ++level) clocks_[level] = {intervals[level], seconds_now(), 0, 0};
+    for (int level = 0; level < 3; ++level)
+      clocks_[level] = {intervals[level], seconds_now(), 0, 0, settings_.retry_s};
     // Trouble here shows again at the first snapshot, which then degrades the level.
     quietly("RAM disk", [&] {
       if (settings_.level0_interval_s >= 0) level0_.prepare();

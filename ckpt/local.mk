@@ -29,6 +29,7 @@ if HAVE_GTEST
 check_PROGRAMS += ckpt_tests
 TESTS += ckpt_tests
 ckpt_tests_SOURCES = \
+  tests/unit/ckpt/decisions_test.cc tests/unit/ckpt/disruption_test.cc \
   tests/unit/ckpt/manager_test.cc \
   tests/unit/ckpt/shard_file_test.cc \
   tests/unit/ckpt/thread_communicator.h \

@@ -26,6 +26,7 @@ struct CheckpointSettings {
   int keep = 2;  // ecm.keep: states kept of L1 and of L2, at least 1
   double max_write_bandwidth =
       0;                  // ecm.max_write_bandwidth, bytes a second of the whole job at L1/L2; 0: no limit
+  double retry_s = 5;     // pause after a level's first failure; doubled with each, up to 5 minutes
   double timeout_s = 60;  // parallel.timeout_s: longest silence of a peer
 };
 

@@ -12,7 +12,7 @@ double effective_interval(const LevelClock& clock) {
 }
 
 double retry_delay(const LevelClock& clock) {
-  const double back_off = std::min(5.0 * std::ldexp(1.0, std::min(clock.failures, 16) - 1), 300.0);
+  const double back_off = std::min(clock.retry_s * std::ldexp(1.0, std::min(clock.failures, 16) - 1), 300.0);
   return std::max(back_off, effective_interval(clock));
 }
 

@@ -48,10 +48,10 @@ struct TinyOptions {
   std::filesystem::path folder;  // run folder and RAM disk lie in it
   int ranks = 2;
   uint64_t until = 8;  // steps
-  bool finish = true;  // orderly end
   std::function<void(CheckpointSettings&, int rank)> adjust;
   // After each step on every rank.
   std::function<void(int rank, uint64_t step, CheckpointManager&)> each_step;
+  bool finish = true;  // orderly end
   bool final_snapshot = false;
 };
 struct TinyResult {
