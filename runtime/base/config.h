@@ -1,5 +1,5 @@
-// The configuration of a run: typed values, where each came from, and how two configurations differ. The keys with
-// their defaults, ranges and help are one table in config_schema.cc.
+// The configuration of a run: typed values, where each came from, and how two configurations differ. The keys
+// with their defaults, ranges and help are one table in config_schema.cc.
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,8 @@ struct SnapshotLevels {
 };
 struct EcmConfig {
   SnapshotLevels snapshot_levels;
-  std::string level0_path;           // "auto": $MSO_SNAPSHOT_DIR, else /dev/shm (see node/ram_disk.h)
-  std::string level0_partner;        // auto | off
+  std::string level0_path;     // "auto": $MSO_SNAPSHOT_DIR, else /dev/shm (see node/ram_disk.h)
+  std::string level0_partner;  // auto | off
   bool level1_optimizer = false;
   int64_t keep = 0;                  // generations
   int64_t max_write_bandwidth = 0;   // bytes/s of a rank to the shared file system; 0: no limit
@@ -63,10 +63,10 @@ struct EcmConfig {
 
 struct ModelConfig {
   std::string family;
-  std::string path;                          // Hugging Face folder; empty: from scratch, by `vision` and `text`
-  nlohmann::json vision, text;               // Hugging Face names, verbatim (objects); empty with `path`
-  std::string projector_hidden_act;          // from scratch only
-  bool multimodal_projector_bias = false;    // from scratch only
+  std::string path;                        // Hugging Face folder; empty: from scratch, by `vision` and `text`
+  nlohmann::json vision, text;             // Hugging Face names, verbatim (objects); empty with `path`
+  std::string projector_hidden_act;        // from scratch only
+  bool multimodal_projector_bias = false;  // from scratch only
   std::optional<int64_t> image_token_index;  // none: as config.json or the tokenizer says
   std::optional<int64_t> vision_feature_layer;
   std::string vision_feature_select_strategy;  // auto | default | full
@@ -86,7 +86,7 @@ struct DataConfig {
   int64_t micro_batch_tokens = 0;            // packed positions of a micro-batch at most
   std::optional<int64_t> decoder_threads;    // none: see decoder_threads()
   bool exact_jpeg = false;
-  std::optional<int64_t> image_size;         // none: as the model says
+  std::optional<int64_t> image_size;  // none: as the model says
   double max_bad_samples_ratio = 0;
   bool operator==(const DataConfig&) const = default;
 };
@@ -108,7 +108,8 @@ struct TrainConfig {
   double weight_decay = 0, beta1 = 0, beta2 = 0, epsilon = 0;
   double grad_clip_norm = 0;  // 0: off
   std::vector<ParameterGroup> groups;
-  int64_t eval_interval = 0, eval_samples = 0;  // steps (0: at the end only); samples of an evaluation (0: all)
+  int64_t eval_interval = 0,
+          eval_samples = 0;  // steps (0: at the end only); samples of an evaluation (0: all)
   double log_interval_s = 0;
   std::string run_dir;
   std::string device;  // auto | cpu | cuda
@@ -136,7 +137,8 @@ struct Config {
   bool operator==(const Config&) const = default;
 };
 
-// One mistake: where ("FILE:LINE" or "command line"), which dotted key (may be empty), and what is wrong with it.
+// One mistake: where ("FILE:LINE" or "command line"), which dotted key (may be empty), and what is wrong with
+// it.
 struct ConfigMistake {
   std::string where, key, message;
 };
@@ -161,8 +163,8 @@ struct LoadedConfig {
 constexpr const char* kDefaultConfigName = "megascale_config.yaml";
 
 // Reads `file` (empty: megascale_config.yaml in the current directory if it is there), then the overrides
-// ("train.steps=300", value parsed as YAML; maps are merged, lists replaced). ConfigError with every mistake; Error
-// (kBadUsage) when the file cannot be read.
+// ("train.steps=300", value parsed as YAML; maps are merged, lists replaced). ConfigError with every mistake;
+// Error (kBadUsage) when the file cannot be read.
 LoadedConfig load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides);
 // The same on a text; `name` stands for the file in messages.
 LoadedConfig parse_config(std::string_view text, const std::string& name,
@@ -189,8 +191,8 @@ std::string format_effective_values(const LoadedConfig& loaded);  // aligned lin
 // "key: value" of each key that is accepted at its default but not in force yet.
 std::vector<std::string> defaults_not_in_force();
 
-// Decoder threads of one rank: data.decoder_threads, else the share of ero.cpu_reserve_cores that `machine_cores`
-// and the ranks on this node leave; never more than ero.cpu_reserve_cores. At least 1.
+// Decoder threads of one rank: data.decoder_threads, else the share of ero.cpu_reserve_cores that
+// `machine_cores` and the ranks on this node leave; never more than ero.cpu_reserve_cores. At least 1.
 struct DecoderThreads {
   int64_t image = 1, video = 1;
   std::string note;  // what was scaled down and why; empty: nothing

@@ -11,35 +11,43 @@ using nlohmann::json;
 namespace {
 
 std::string number_text(double number) {
-  if (number == static_cast<double>(static_cast<int64_t>(number))) return std::to_string(static_cast<int64_t>(number));
+  if (number == static_cast<double>(static_cast<int64_t>(number)))
+    return std::to_string(static_cast<int64_t>(number));
   return json(number).dump();
 }
 
 std::string range_text(const ConfigKey& key) {
   // Bounds that only keep numbers sane (2^53, a day…) would be noise; they show when they are hit.
   const bool has_min = key.min > -1000, has_max = key.max < 1024 && key.type != KeyType::kIntegerList;
-  if (has_min && has_max && !key.min_excluded) return " from " + number_text(key.min) + " to " + number_text(key.max);
-  if (has_min && key.min_excluded) return " above " + number_text(key.min) +
-                                          (has_max ? ", " + number_text(key.max) + " at most" : "");
+  if (has_min && has_max && !key.min_excluded)
+    return " from " + number_text(key.min) + " to " + number_text(key.max);
+  if (has_min && key.min_excluded)
+    return " above " + number_text(key.min) + (has_max ? ", " + number_text(key.max) + " at most" : "");
   std::string text;
   if (has_min) text += ", " + number_text(key.min) + " or more";
   if (has_max) text += ", " + number_text(key.max) + " at most";
   return text;
 }
 
-std::string section_of(const ConfigKey& key) { return key.name.substr(0, key.name.find('.')); }
+std::string section_of(const ConfigKey& key) {
+  return key.name.substr(0, key.name.find('.'));
+}
 
 std::string default_text(const ConfigKey& key) {
-  return key.type == KeyType::kOptionalInteger && key.default_value.is_null() ? "auto" : value_text(key.default_value);
+  return key.type == KeyType::kOptionalInteger && key.default_value.is_null() ? "auto"
+                                                                              : value_text(key.default_value);
 }
 
 // roff: a backslash or a leading dot or quote would be a command; a minus is not a hyphen.
 std::string roff(const std::string& text) {
   std::string out;
   for (char c : text) {
-    if (c == '\\') out += "\\e";
-    else if (c == '-') out += "\\-";
-    else out += c;
+    if (c == '\\')
+      out += "\\e";
+    else if (c == '-')
+      out += "\\-";
+    else
+      out += c;
   }
   if (!out.empty() && (out[0] == '.' || out[0] == '\'')) out.insert(0, "\\&");
   return out;
@@ -63,11 +71,16 @@ std::string wrap(const std::string& text, size_t width, const std::string& inden
 
 std::string describe_type(const ConfigKey& key) {
   switch (key.type) {
-    case KeyType::kBool: return "true or false";
-    case KeyType::kInteger: return "an integer" + range_text(key);
-    case KeyType::kOptionalInteger: return "an integer" + range_text(key) + ", or auto";
-    case KeyType::kNumber: return "a number" + range_text(key);
-    case KeyType::kBytes: return "a size in bytes such as 16G";
+    case KeyType::kBool:
+      return "true or false";
+    case KeyType::kInteger:
+      return "an integer" + range_text(key);
+    case KeyType::kOptionalInteger:
+      return "an integer" + range_text(key) + ", or auto";
+    case KeyType::kNumber:
+      return "a number" + range_text(key);
+    case KeyType::kBytes:
+      return "a size in bytes such as 16G";
     case KeyType::kString: {
       if (key.choices.empty()) return "text";
       std::string text;
@@ -76,16 +89,20 @@ std::string describe_type(const ConfigKey& key) {
     }
     case KeyType::kIntegerList:
       return "a list of " + std::to_string(key.default_value.size()) + " integers" + range_text(key);
-    case KeyType::kStringList: return "text or a list of texts";
-    case KeyType::kMap: return "a map";
-    case KeyType::kGroups: return "a list of maps";
+    case KeyType::kStringList:
+      return "text or a list of texts";
+    case KeyType::kMap:
+      return "a map";
+    case KeyType::kGroups:
+      return "a list of maps";
   }
   return "";
 }
 
 std::string sample_config() {
   std::string out =
-      "# MegaScale-Omni: every key with its default. Remove what you do not change; see megascale_config.yaml(5).\n"
+      "# MegaScale-Omni: every key with its default. Remove what you do not change; see "
+      "megascale_config.yaml(5).\n"
       "# Keys marked 'not in force yet' are accepted at their default only.\n";
   std::vector<std::string> open;
   for (const ConfigKey& key : config_schema()) {
@@ -133,16 +150,20 @@ std::string config_man_page() {
       ".SH NAME\n"
       "megascale_config.yaml \\- configuration of a training run of mso\n"
       ".SH DESCRIPTION\n"
-      "A YAML file with the sections below, each a map of keys. Every key has a default. Values on the command line,\n"
+      "A YAML file with the sections below, each a map of keys. Every key has a default. Values on the "
+      "command line,\n"
       "as in\n.BR \"mso train \\-c FILE train.steps=300\" ,\n"
       "come after the file and win: maps are merged, everything else is replaced.\n"
-      "Without\n.B \\-c\nthe file\n.I megascale_config.yaml\nin the current directory is read where it exists\n"
+      "Without\n.B \\-c\nthe file\n.I megascale_config.yaml\nin the current directory is read where it "
+      "exists\n"
       "(the spelling\n.I megscale_config.yaml\nis accepted with a note).\n"
       ".PP\n"
-      "Unknown keys, wrong types, values out of range and keys given twice are all reported at once, with line and\n"
+      "Unknown keys, wrong types, values out of range and keys given twice are all reported at once, with "
+      "line and\n"
       "nearest known key; mso then exits with code 2 and has started nothing.\n"
       ".PP\n"
-      "The unit of a duration or size is in the key's name (ms, s, m, mb). Sizes in bytes may be written as 16G.\n"
+      "The unit of a duration or size is in the key's name (ms, s, m, mb). Sizes in bytes may be written as "
+      "16G.\n"
       "Relative paths start at the current directory.\n"
       ".PP\n"
       "A run goes on after a change of the keys marked\n.IR \"may change on resume\" ;\n"

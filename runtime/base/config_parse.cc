@@ -36,16 +36,19 @@ std::string shown(const ConfigNode& node) {
 
 bool is_section(std::string_view path) {
   const std::string prefix = std::string(path) + ".";
-  return std::ranges::any_of(config_schema(), [&](const ConfigKey& key) { return key.name.starts_with(prefix); });
+  return std::ranges::any_of(config_schema(),
+                             [&](const ConfigKey& key) { return key.name.starts_with(prefix); });
 }
 
-// The known key nearest to an unknown one: by spelling of the whole, else the same last word in another section.
+// The known key nearest to an unknown one: by spelling of the whole, else the same last word in another
+// section.
 std::string nearest_key(const std::string& path) {
   std::vector<std::string> names, sections;
   for (const ConfigKey& key : config_schema()) {
     names.push_back(key.name);
     for (size_t dot = key.name.find('.'); dot != std::string::npos; dot = key.name.find('.', dot + 1))
-      if (sections.empty() || sections.back() != key.name.substr(0, dot)) sections.push_back(key.name.substr(0, dot));
+      if (sections.empty() || sections.back() != key.name.substr(0, dot))
+        sections.push_back(key.name.substr(0, dot));
   }
   const size_t dot = path.rfind('.');
   const std::string leaf = dot == std::string::npos ? path : path.substr(dot + 1);
@@ -86,10 +89,12 @@ class Reader {
     const ConfigKey* key = find_config_key(path);
     std::vector<ConfigMistake> syntax;
     ConfigNode node = parse_yaml_tree(raw, "command line", syntax);
-    // An empty document is an empty map to the parser; here it is an empty value. A string is taken as it stands,
-    // so that {caption} or "a: b" need no quotes.
-    const bool text_key = key && key->type == KeyType::kString && !(node.kind == Kind::kScalar && node.quoted);
-    const bool list_key = key && key->type == KeyType::kStringList && (!syntax.empty() || node.kind == Kind::kMap);
+    // An empty document is an empty map to the parser; here it is an empty value. A string is taken as it
+    // stands, so that {caption} or "a: b" need no quotes.
+    const bool text_key =
+        key && key->type == KeyType::kString && !(node.kind == Kind::kScalar && node.quoted);
+    const bool list_key =
+        key && key->type == KeyType::kStringList && (!syntax.empty() || node.kind == Kind::kMap);
     if (text_key || list_key || raw.find_first_not_of(" \t") == std::string::npos) {
       node = ConfigNode();
       node.text = raw;
@@ -114,7 +119,8 @@ class Reader {
                                       std::to_string(config.data.micro_batch_tokens) +
                                       "): a sample must fit into a micro-batch");
     if (!config.model.path.empty() && !(config.model.vision.empty() && config.model.text.empty()))
-      conflict("model.path", "stands beside model.vision or model.text: give the folder or the sizes, not both");
+      conflict("model.path",
+               "stands beside model.vision or model.text: give the folder or the sizes, not both");
   }
 
   void finish() {
@@ -141,8 +147,9 @@ class Reader {
   void walk(const ConfigNode& node, const std::string& prefix) {
     if (node.kind == Kind::kScalar && node.value.is_null() && !node.quoted) return;  // an empty section
     if (node.kind != Kind::kMap) {
-      add(where(node.line), prefix, (prefix.empty() ? "the configuration" : "this section") +
-                                        std::string(" must be a map of keys, is ") + shown(node));
+      add(where(node.line), prefix,
+          (prefix.empty() ? "the configuration" : "this section") +
+              std::string(" must be a map of keys, is ") + shown(node));
       return;
     }
     std::map<std::string, int> seen;
@@ -169,7 +176,8 @@ class Reader {
         const size_t dot = rest.rfind('.');
         ConfigNode outer;
         outer.kind = Kind::kMap;
-        outer.map.push_back({dot == std::string::npos ? rest : rest.substr(dot + 1), node.line, std::move(wrapped)});
+        outer.map.push_back(
+            {dot == std::string::npos ? rest : rest.substr(dot + 1), node.line, std::move(wrapped)});
         wrapped = std::move(outer);
         rest = dot == std::string::npos ? "" : rest.substr(0, dot);
       }
@@ -185,7 +193,8 @@ class Reader {
       if (!fresh) {
         if (!file_.empty()) return add(place, key.name, "given twice, first at " + known->second);
         if (known->second == place)
-          loaded_.notes.push_back(key.name + " is given more than once on the command line; the last one counts");
+          loaded_.notes.push_back(key.name +
+                                  " is given more than once on the command line; the last one counts");
         known->second = place;
       }
     }
@@ -193,12 +202,14 @@ class Reader {
     json value = convert(key, place, node);
     if (mistakes_.size() != before) return;
     if (!key.in_force && value != key.default_value)
-      return add(place, key.name, value_text(value) + " is not available yet; only the default " +
-                                      value_text(key.default_value) + " is accepted");
+      return add(place, key.name,
+                 value_text(value) + " is not available yet; only the default " +
+                     value_text(key.default_value) + " is accepted");
     key.set(loaded_.config, value);
   }
 
-  void wrong(const ConfigKey& key, const std::string& place, const ConfigNode& node, const std::string& extra = "") {
+  void wrong(const ConfigKey& key, const std::string& place, const ConfigNode& node,
+             const std::string& extra = "") {
     add(place, key.name, shown(node) + " where " + describe_type(key) + " is wanted" + extra);
   }
 
@@ -277,16 +288,19 @@ class Reader {
 
   json integer(const ConfigKey& key, const std::string& place, const ConfigNode& node) {
     // 1e6 is a fine way to write an integer.
-    const bool whole = node.value.is_number_float() && std::fabs(node.value.get<double>()) <= 9007199254740992.0 &&
+    const bool whole = node.value.is_number_float() &&
+                       std::fabs(node.value.get<double>()) <= 9007199254740992.0 &&
                        std::trunc(node.value.get<double>()) == node.value.get<double>();
     if (!node.value.is_number_integer() && !whole) {
-      const bool unit = !node.value.is_number() && !node.text.empty() && node.text[0] >= '0' && node.text[0] <= '9';
+      const bool unit =
+          !node.value.is_number() && !node.text.empty() && node.text[0] >= '0' && node.text[0] <= '9';
       wrong(key, place, node, unit && !node.quoted ? " (the unit is in the key's name)" : "");
       return json();
     }
     check_range(key, place, node.value.get<double>(), node);
-    return node.value.is_number_unsigned() && node.value.get<uint64_t>() > INT64_MAX ? json()
-                                                                                      : json(node.value.get<int64_t>());
+    return node.value.is_number_unsigned() && node.value.get<uint64_t>() > INT64_MAX
+               ? json()
+               : json(node.value.get<int64_t>());
   }
 
   json string(const ConfigKey& key, const std::string& place, const ConfigNode& node) {
@@ -334,7 +348,8 @@ class Reader {
           group["match"] = entry.value.text;
         } else if (entry.name == "learning_rate_scale" || entry.name == "weight_decay") {
           if (!entry.value.value.is_number() || entry.value.value.get<double>() < 0)
-            add(entry_place, name + "." + entry.name, shown(entry.value) + " where a number, 0 or more, is wanted");
+            add(entry_place, name + "." + entry.name,
+                shown(entry.value) + " where a number, 0 or more, is wanted");
           else
             group[entry.name] = entry.value.value.get<double>();
         } else {
@@ -387,7 +402,8 @@ class Reader {
   std::vector<ConfigMistake> mistakes_;
 };
 
-LoadedConfig parse(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
+LoadedConfig parse(std::string_view text, const std::string& name,
+                   const std::vector<std::string>& overrides) {
   LoadedConfig loaded;
   loaded.file = name;
   Reader reader(loaded);
@@ -404,7 +420,8 @@ ConfigError::ConfigError(std::vector<ConfigMistake> mistakes)
     : Error("configuration refused", join_mistakes(mistakes), "", ExitCode::kBadUsage),
       mistakes_(std::move(mistakes)) {}
 
-LoadedConfig parse_config(std::string_view text, const std::string& name, const std::vector<std::string>& overrides) {
+LoadedConfig parse_config(std::string_view text, const std::string& name,
+                          const std::vector<std::string>& overrides) {
   return parse(text, name, overrides);
 }
 
@@ -416,13 +433,16 @@ LoadedConfig load_config(const std::filesystem::path& file, const std::vector<st
     std::error_code ignored;
     for (const char* name : {kDefaultConfigName, kOldSpelling}) {
       if (!std::filesystem::exists(name, ignored)) continue;
-      if (path.empty()) path = name;
-      else notes.push_back(std::string(name) + " is not read: " + path.string() + " is there too");
+      if (path.empty())
+        path = name;
+      else
+        notes.push_back(std::string(name) + " is not read: " + path.string() + " is there too");
     }
     if (path.empty()) notes.push_back("no configuration file: defaults and the command line only");
   }
   if (path.filename() == kOldSpelling)
-    notes.push_back(std::string("read ") + kOldSpelling + "; the name is spelled " + kDefaultConfigName + " now");
+    notes.push_back(std::string("read ") + kOldSpelling + "; the name is spelled " + kDefaultConfigName +
+                    " now");
   std::string text;
   if (!path.empty()) {
     try {

@@ -12,15 +12,24 @@ namespace {
 
 template <typename T>
 constexpr KeyType type_of() {
-  if constexpr (std::is_same_v<T, bool>) return KeyType::kBool;
-  else if constexpr (std::is_same_v<T, int64_t>) return KeyType::kInteger;
-  else if constexpr (std::is_same_v<T, std::optional<int64_t>>) return KeyType::kOptionalInteger;
-  else if constexpr (std::is_same_v<T, double>) return KeyType::kNumber;
-  else if constexpr (std::is_same_v<T, std::string>) return KeyType::kString;
-  else if constexpr (std::is_same_v<T, std::vector<int64_t>>) return KeyType::kIntegerList;
-  else if constexpr (std::is_same_v<T, std::vector<std::string>>) return KeyType::kStringList;
-  else if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>) return KeyType::kGroups;
-  else return KeyType::kMap;
+  if constexpr (std::is_same_v<T, bool>)
+    return KeyType::kBool;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return KeyType::kInteger;
+  else if constexpr (std::is_same_v<T, std::optional<int64_t>>)
+    return KeyType::kOptionalInteger;
+  else if constexpr (std::is_same_v<T, double>)
+    return KeyType::kNumber;
+  else if constexpr (std::is_same_v<T, std::string>)
+    return KeyType::kString;
+  else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+    return KeyType::kIntegerList;
+  else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+    return KeyType::kStringList;
+  else if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>)
+    return KeyType::kGroups;
+  else
+    return KeyType::kMap;
 }
 
 json groups_to_json(const std::vector<ParameterGroup>& groups) {
@@ -47,16 +56,21 @@ std::vector<ParameterGroup> groups_from_json(const json& list) {
 
 template <typename T>
 json value_to_json(const T& value) {
-  if constexpr (std::is_same_v<T, std::optional<int64_t>>) return value ? json(*value) : json();
-  else if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>) return groups_to_json(value);
-  else return json(value);
+  if constexpr (std::is_same_v<T, std::optional<int64_t>>)
+    return value ? json(*value) : json();
+  else if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>)
+    return groups_to_json(value);
+  else
+    return json(value);
 }
 
 template <typename T>
 void value_from_json(T& value, const json& from) {
   if constexpr (std::is_same_v<T, std::optional<int64_t>>) {
-    if (from.is_null()) value.reset();
-    else value = from.get<int64_t>();
+    if (from.is_null())
+      value.reset();
+    else
+      value = from.get<int64_t>();
   } else if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>) {
     value = groups_from_json(from);
   } else if constexpr (std::is_same_v<T, json>) {
@@ -93,6 +107,7 @@ class Row {
   ConfigKey key_;
 };
 
+// clang-format off
 #define FIELD(path) [](auto& c) -> auto& { return c.path; }
 
 std::vector<ConfigKey> make_schema() {
@@ -256,6 +271,7 @@ std::vector<ConfigKey> make_schema() {
 }
 
 #undef FIELD
+// clang-format on
 
 }  // namespace
 
@@ -289,15 +305,16 @@ Config::Config() {
 DecoderThreads decoder_threads(const Config& config, int64_t machine_cores, int64_t ranks_on_node) {
   machine_cores = std::max<int64_t>(machine_cores, 1);
   ranks_on_node = std::max<int64_t>(ranks_on_node, 1);
-  const int64_t image_limit = config.ero.cpu_reserve_cores.at(0), video_limit = config.ero.cpu_reserve_cores.at(1);
+  const int64_t image_limit = config.ero.cpu_reserve_cores.at(0),
+                video_limit = config.ero.cpu_reserve_cores.at(1);
   DecoderThreads threads;
   if (config.data.decoder_threads) {
     // Asked for by name: only the limit holds, not what the machine suggests.
     threads.image = std::min(*config.data.decoder_threads, image_limit);
     threads.video = std::min(*config.data.decoder_threads, video_limit);
     if (threads.image < *config.data.decoder_threads)
-      threads.note = "data.decoder_threads: " + std::to_string(*config.data.decoder_threads) + " lowered to " +
-                     std::to_string(threads.image) + " by ero.cpu_reserve_cores";
+      threads.note = "data.decoder_threads: " + std::to_string(*config.data.decoder_threads) +
+                     " lowered to " + std::to_string(threads.image) + " by ero.cpu_reserve_cores";
     return threads;
   }
   // At most half of the cores decode, so that ranks keep computing.
@@ -305,8 +322,9 @@ DecoderThreads decoder_threads(const Config& config, int64_t machine_cores, int6
   threads.image = std::max<int64_t>(std::min(image_limit, half) / ranks_on_node, 1);
   threads.video = std::max<int64_t>(std::min(video_limit, half) / ranks_on_node, 1);
   if (half < image_limit || half < video_limit)
-    threads.note = "ero.cpu_reserve_cores: [" + std::to_string(image_limit) + ", " + std::to_string(video_limit) +
-                   "] scaled to " + std::to_string(machine_cores) + " cores and " + std::to_string(ranks_on_node) +
+    threads.note = "ero.cpu_reserve_cores: [" + std::to_string(image_limit) + ", " +
+                   std::to_string(video_limit) + "] scaled to " + std::to_string(machine_cores) +
+                   " cores and " + std::to_string(ranks_on_node) +
                    " ranks on this node: " + std::to_string(threads.image) + " decoder threads a rank";
   return threads;
 }

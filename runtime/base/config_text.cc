@@ -11,7 +11,8 @@ using nlohmann::json;
 
 namespace {
 
-// Walks the keys of a free map: calls visit(dotted name, value) for everything that is not a map, and for empty maps.
+// Walks the keys of a free map: calls visit(dotted name, value) for everything that is not a map, and for
+// empty maps.
 template <typename Visit>
 void visit_leaves(const std::string& name, const json& value, const Visit& visit) {
   if (value.is_object() && !value.empty()) {
@@ -25,12 +26,17 @@ bool plain_string(const std::string& text) {
   if (text.empty() || !resolve_plain_scalar(text).is_string()) return false;
   // Booleans to readers of YAML 1.1.
   for (const char* word : {"yes", "no", "on", "off", "y", "n"})
-    if (std::ranges::equal(text, std::string_view(word), {}, [](char c) { return static_cast<char>(c | 0x20); })) return false;
+    if (std::ranges::equal(text, std::string_view(word), {},
+                           [](char c) { return static_cast<char>(c | 0x20); }))
+      return false;
   // Cautious: letters, digits and a few signs that mean nothing to YAML inside a word.
-  return std::ranges::all_of(text, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '/' ||
-           c == '.' || c == '-' || c == '+';
-  }) && text[0] != '-' && text[0] != '.' && text[0] != '+';
+  return std::ranges::all_of(text,
+                             [](char c) {
+                               return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                                      (c >= '0' && c <= '9') || c == '_' || c == '/' || c == '.' ||
+                                      c == '-' || c == '+';
+                             }) &&
+         text[0] != '-' && text[0] != '.' && text[0] != '+';
 }
 
 std::string yaml_value(const json& value) {
@@ -86,7 +92,9 @@ void write_free_map(std::string& out, const json& map, const std::string& indent
 
 }  // namespace
 
-std::string value_text(const json& value) { return value.is_null() ? "auto" : yaml_value(value); }
+std::string value_text(const json& value) {
+  return value.is_null() ? "auto" : yaml_value(value);
+}
 
 json to_json(const Config& config) {
   json root = json::object();

@@ -18,7 +18,8 @@ struct TooLarge {};
 
 class Converter {
  public:
-  Converter(const std::string& name, std::vector<ConfigMistake>& mistakes) : name_(name), mistakes_(mistakes) {}
+  Converter(const std::string& name, std::vector<ConfigMistake>& mistakes)
+      : name_(name), mistakes_(mistakes) {}
 
   ConfigNode convert(const YAML::Node& node, int depth) {
     // Aliases share nodes, so a small text can stand for an endless or huge tree.
@@ -107,8 +108,9 @@ json resolve_plain_scalar(const std::string& text) {
   if (digits == end || !((*digits >= '0' && *digits <= '9') || *digits == '.')) return text;
   int64_t integer = 0;
   const bool based = end - begin > 2 && begin[0] == '0' && (begin[1] == 'x' || begin[1] == 'o');
-  auto [integer_end, integer_error] =
-      based ? std::from_chars(begin + 2, end, integer, begin[1] == 'x' ? 16 : 8) : std::from_chars(begin, end, integer);
+  auto [integer_end, integer_error] = based
+                                          ? std::from_chars(begin + 2, end, integer, begin[1] == 'x' ? 16 : 8)
+                                          : std::from_chars(begin, end, integer);
   if (integer_error == std::errc() && integer_end == end && !(based && integer < 0)) return integer;
   double number = 0;
   auto [number_end, number_error] = std::from_chars(begin, end, number);
@@ -116,13 +118,15 @@ json resolve_plain_scalar(const std::string& text) {
   return text;
 }
 
-ConfigNode parse_yaml_tree(std::string_view text, const std::string& name, std::vector<ConfigMistake>& mistakes) {
+ConfigNode parse_yaml_tree(std::string_view text, const std::string& name,
+                           std::vector<ConfigMistake>& mistakes) {
   ConfigNode empty;
   empty.kind = ConfigNode::Kind::kMap;
   try {
     const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
     if (documents.size() > 1) {
-      mistakes.push_back({name, "", "holds " + std::to_string(documents.size()) + " YAML documents, only one is read"});
+      mistakes.push_back(
+          {name, "", "holds " + std::to_string(documents.size()) + " YAML documents, only one is read"});
       return empty;
     }
     if (documents.empty()) return empty;
@@ -137,24 +141,28 @@ ConfigNode parse_yaml_tree(std::string_view text, const std::string& name, std::
 }
 
 static ConfigNode json_to_tree(const json& value, int depth) {
-  if (depth > kMaxDepth)
-    throw Error("configuration refused", "nested too deeply", "", ExitCode::kBadUsage);
+  if (depth > kMaxDepth) throw Error("configuration refused", "nested too deeply", "", ExitCode::kBadUsage);
   ConfigNode node;
   if (value.is_object()) {
     node.kind = ConfigNode::Kind::kMap;
-    for (const auto& [name, inner] : value.items()) node.map.push_back({name, 0, json_to_tree(inner, depth + 1)});
+    for (const auto& [name, inner] : value.items())
+      node.map.push_back({name, 0, json_to_tree(inner, depth + 1)});
   } else if (value.is_array()) {
     node.kind = ConfigNode::Kind::kList;
     for (const json& item : value) node.list.push_back(json_to_tree(item, depth + 1));
   } else {
     node.value = value;
     node.quoted = value.is_string();
-    if (value.is_string()) node.text = value.get<std::string>();
-    else if (!value.is_null()) node.text = value.dump();
+    if (value.is_string())
+      node.text = value.get<std::string>();
+    else if (!value.is_null())
+      node.text = value.dump();
   }
   return node;
 }
 
-ConfigNode json_to_tree(const json& value) { return json_to_tree(value, 0); }
+ConfigNode json_to_tree(const json& value) {
+  return json_to_tree(value, 0);
+}
 
 }  // namespace mso

@@ -25,7 +25,7 @@ check_PROGRAMS += base_tests
 TESTS += base_tests
 base_tests_SOURCES = tests/unit/base/random_test.cc tests/unit/base/config_test.cc \
   tests/unit/base/safetensors_test.cc \
-  tests/unit/base/text_test.cc
+  tests/unit/base/model_config_test.cc tests/unit/base/text_test.cc
 base_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS) $(YAML_CFLAGS)
 base_tests_LDADD = libmso_base.la $(GTEST_LIBS)
 endif

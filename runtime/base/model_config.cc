@@ -24,7 +24,8 @@ json read_config_json(const std::string& folder) {
   const auto type = config.is_object() ? config.find("model_type") : config.end();
   if (!config.is_object() || type == config.end() || *type != "llava")
     throw Error("unknown model family",
-                path.string() + ": model_type is " + (config.is_object() && type != config.end() ? type->dump() : "missing"),
+                path.string() + ": model_type is " +
+                    (config.is_object() && type != config.end() ? type->dump() : "missing"),
                 "llava is available", ExitCode::kBadUsage);
   return config;
 }
@@ -48,14 +49,18 @@ json from_scratch(const ModelConfig& model) {
 
 json hugging_face_config(const ModelConfig& model) {
   json config = model.path.empty() ? from_scratch(model) : read_config_json(model.path);
-  if (model.image_token_index) config["image_token_index"] = *model.image_token_index;
+  if (model.image_token_index)
+    config["image_token_index"] = *model.image_token_index;
   else if (!config.contains("image_token_index") && config.contains("image_token_id"))
     config["image_token_index"] = config["image_token_id"];  // the newer name
-  if (model.vision_feature_layer) config["vision_feature_layer"] = *model.vision_feature_layer;
-  else config.emplace("vision_feature_layer", -2);
+  if (model.vision_feature_layer)
+    config["vision_feature_layer"] = *model.vision_feature_layer;
+  else
+    config.emplace("vision_feature_layer", -2);
   if (model.vision_feature_select_strategy != "auto")
     config["vision_feature_select_strategy"] = model.vision_feature_select_strategy;
-  else config.emplace("vision_feature_select_strategy", "default");
+  else
+    config.emplace("vision_feature_select_strategy", "default");
   return config;
 }
 

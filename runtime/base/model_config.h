@@ -8,9 +8,10 @@
 
 namespace mso {
 
-// In the form transformers writes: "model_type", "vision_config", "text_config", "vision_feature_layer"…; values of
-// the model section that are set win over the file's. "image_token_index" is absent where neither gives it.
-// Error (kBadUsage) where the folder has no usable config.json, the family differs, or nothing is given.
+// In the form transformers writes: "model_type", "vision_config", "text_config", "vision_feature_layer"…;
+// values of the model section that are set win over the file's. "image_token_index" is absent where neither
+// gives it. Error (kBadUsage) where the folder has no usable config.json, the family differs, or nothing is
+// given.
 nlohmann::json hugging_face_config(const ModelConfig& model);
 
 }  // namespace mso

@@ -12,8 +12,8 @@ namespace mso {
 // alignment distance).
 size_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `name`, or empty where none is near (more than a third of the letters differ). The first
-// of equally near ones.
+// The candidate nearest to `name`, or empty where none is near (more than a third of the letters differ). The
+// first of equally near ones.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
 }  // namespace mso

@@ -8,8 +8,8 @@
 
 namespace mso {
 
-// "16G", "1.5 GiB", "512k", "4096": K, M, G, T are powers of 1024, with or without "B" or "iB", in either case.
-// None: not a size, negative, or beyond 2^63.
+// "16G", "1.5 GiB", "512k", "4096": K, M, G, T are powers of 1024, with or without "B" or "iB", in either
+// case. None: not a size, negative, or beyond 2^63.
 std::optional<int64_t> parse_bytes(std::string_view text);
 // "1.5 GiB", "640 B": three significant digits.
 std::string format_bytes(double bytes);

@@ -13,8 +13,8 @@ namespace mso {
 struct Command {
   std::string name;
   std::string summary;  // one line for `mso --help`
-  // Adds options and examples (footer) to the subcommand's parser; returns what runs after parsing. That returns
-  // the exit code; main() prints what it throws.
+  // Adds options and examples (footer) to the subcommand's parser; returns what runs after parsing. That
+  // returns the exit code; main() prints what it throws.
   std::function<std::function<int()>(CLI::App&)> setup;
 };
 

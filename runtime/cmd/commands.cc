@@ -11,8 +11,9 @@ std::vector<Command> all_commands() {
 #if defined(MSO_HAVE_TRAIN) && defined(MSO_WITH_TRAIN_COMMAND)
   commands.push_back(train_command());
 #else
-  commands.push_back(missing_command("train", "train a model, or go on with a run",
-                                     "training: configure with --with-torch and the libraries it lists as missing"));
+  commands.push_back(
+      missing_command("train", "train a model, or go on with a run",
+                      "training: configure with --with-torch and the libraries it lists as missing"));
 #endif
   commands.push_back(plan_command());
   commands.push_back(config_command());
@@ -48,7 +49,8 @@ Command missing_command(const std::string& name, const std::string& summary, con
 }
 
 void ConfigOptions::add_to(CLI::App& app) {
-  app.add_option("-c,--config", file, std::string("configuration file (default: ./") + kDefaultConfigName + ")")
+  app.add_option("-c,--config", file,
+                 std::string("configuration file (default: ./") + kDefaultConfigName + ")")
       ->type_name("FILE");
   app.add_option("overrides", overrides, "values that win over the file, such as train.steps=300")
       ->type_name("KEY=VALUE");

@@ -36,9 +36,12 @@ Command config_command() {
         std::cout << sample_config();
       } else {
         const LoadedConfig loaded = options->load();
-        if (options->yaml) std::cout << to_yaml(loaded.config);
-        else if (options->json) std::cout << to_json(loaded.config).dump(2) << "\n";
-        else std::cout << format_effective_values(loaded);
+        if (options->yaml)
+          std::cout << to_yaml(loaded.config);
+        else if (options->json)
+          std::cout << to_json(loaded.config).dump(2) << "\n";
+        else
+          std::cout << format_effective_values(loaded);
       }
       return 0;
     };

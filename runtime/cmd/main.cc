@@ -17,7 +17,8 @@ namespace {
 std::string version_text() {
   std::string parts;
   auto part = [&](const char* name, bool built) {
-    parts += std::string("\n  ") + name + std::string(24 - std::string(name).size(), ' ') + (built ? "yes" : "no");
+    parts +=
+        std::string("\n  ") + name + std::string(24 - std::string(name).size(), ' ') + (built ? "yes" : "no");
   };
 #ifdef MSO_HAVE_TRAIN
   part("training (libtorch)", true);
@@ -53,7 +54,8 @@ constexpr const char* kFooter =
     "  mpirun -n 2 mso train -c demo.yaml train.steps=300   train on two ranks\n"
     "  mso COMMAND --help                                   options and examples of a command\n"
     "\nExit codes: 0 done, 1 failure, 2 configuration or command line refused, 3 data unusable,\n"
-    "  4 no valid snapshot, 5 a rank was lost, 75 stopped by a signal after a snapshot (start again to go on).\n";
+    "  4 no valid snapshot, 5 a rank was lost, 75 stopped by a signal after a snapshot (start again to go "
+    "on).\n";
 
 int fail(const Error& error) {
   std::cerr << "mso: error: " << error.what_failed();

@@ -50,8 +50,10 @@ Command plan_command() {
   command.setup = [](CLI::App& app) -> std::function<int()> {
     auto options = std::make_shared<PlanOptions>();
     options->add_to(app);
-    app.add_option("-n,--ranks", options->ranks, "ranks of the run (default 1)")->check(CLI::Range(1, 1 << 20));
-    app.add_option("-N,--nodes", options->nodes, "nodes they run on (default 1)")->check(CLI::Range(1, 1 << 20));
+    app.add_option("-n,--ranks", options->ranks, "ranks of the run (default 1)")
+        ->check(CLI::Range(1, 1 << 20));
+    app.add_option("-N,--nodes", options->nodes, "nodes they run on (default 1)")
+        ->check(CLI::Range(1, 1 << 20));
     app.add_flag("--json", options->json, "the same as one JSON object");
     app.footer(
         "\nExamples:\n"

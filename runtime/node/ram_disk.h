@@ -7,8 +7,8 @@
 
 namespace mso {
 
-// The folder for ecm.level0_path: itself unless "auto" or empty; then $MSO_SNAPSHOT_DIR (set by the SPANK plugin for
-// the job), else /dev/shm. `snapshot_dir` is the variable's value, null where unset.
+// The folder for ecm.level0_path: itself unless "auto" or empty; then $MSO_SNAPSHOT_DIR (set by the SPANK
+// plugin for the job), else /dev/shm. `snapshot_dir` is the variable's value, null where unset.
 std::filesystem::path level0_folder(const std::string& level0_path, const char* snapshot_dir);
 std::filesystem::path level0_folder(const std::string& level0_path);  // asks the environment
 

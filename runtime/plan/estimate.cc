@@ -11,7 +11,9 @@ constexpr int64_t kFloat = 4;
 constexpr int64_t kOptimizerElement = 3 * kFloat;
 constexpr int64_t kKeptGradients = 3;
 
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t ceil_div(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 }  // namespace
 
@@ -33,7 +35,8 @@ MemoryEstimate estimate_memory(const ModelSummary& model, const Config& config, 
     memory.gradients = kFloat * stage.trainable_parameters;
     memory.optimizer = kOptimizerElement * ceil_div(stage.trainable_parameters, ranks);
     gradient_flows |= stage.trainable_parameters > 0;
-    const int64_t elements = config.model.activation_recomputation ? stage.recomputed_elements : stage.activation_elements;
+    const int64_t elements =
+        config.model.activation_recomputation ? stage.recomputed_elements : stage.activation_elements;
     if (gradient_flows) memory.activations = elements * config.data.micro_batch_tokens * (bf16 ? 2 : kFloat);
     estimate.stages.push_back(std::move(memory));
   }
@@ -70,7 +73,8 @@ SnapshotSizes estimate_snapshots(const ModelSummary& model, const Config& config
     size.bytes_per_s = static_cast<double>(size.total_generation * copies) / interval_s;
     return size;
   };
-  sizes.level0 = level(intervals.level0_s, kOptimizerElement + kKeptGradients * kFloat, sizes.partner ? 2 : 1);
+  sizes.level0 =
+      level(intervals.level0_s, kOptimizerElement + kKeptGradients * kFloat, sizes.partner ? 2 : 1);
   sizes.level1 = level(intervals.level1_s, config.ecm.level1_optimizer ? kOptimizerElement : kFloat, 1);
   sizes.level2 = level(intervals.level2_s, kOptimizerElement, 1);
   return sizes;

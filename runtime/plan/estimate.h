@@ -1,4 +1,5 @@
-// How much memory a rank and how much space each snapshot level will take: estimates from the model's summary.
+// How much memory a rank and how much space each snapshot level will take: estimates from the model's
+// summary.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +25,10 @@ struct StageMemory {
 // Bytes of one rank.
 struct MemoryEstimate {
   std::vector<StageMemory> stages;
-  int64_t kept_gradients = 0;   // last three reduced gradient shards and the one being filled
-  int64_t staging = 0;          // private copy that levels 1 and 2 are written from
-  int64_t buckets = 0;          // gradients on their way
-  int64_t decoded_ahead = 0;    // pictures of the batches decoded ahead
+  int64_t kept_gradients = 0;  // last three reduced gradient shards and the one being filled
+  int64_t staging = 0;         // private copy that levels 1 and 2 are written from
+  int64_t buckets = 0;         // gradients on their way
+  int64_t decoded_ahead = 0;   // pictures of the batches decoded ahead
   int64_t total() const;
 };
 MemoryEstimate estimate_memory(const ModelSummary& model, const Config& config, int ranks);
@@ -36,11 +37,11 @@ MemoryEstimate estimate_memory(const ModelSummary& model, const Config& config, 
 struct LevelSize {
   bool on = false;
   double interval_s = 0;
-  int64_t rank_generation = 0;  // one rank, one generation
-  int64_t node_kept = 0;        // level 0: all generations of a node's ranks, partner copies included
-  int64_t total_generation = 0; // all ranks, one generation
-  int64_t total_kept = 0;       // all ranks, all generations, partner copies included
-  double bytes_per_s = 0;       // written by all ranks together, at the configured interval
+  int64_t rank_generation = 0;   // one rank, one generation
+  int64_t node_kept = 0;         // level 0: all generations of a node's ranks, partner copies included
+  int64_t total_generation = 0;  // all ranks, one generation
+  int64_t total_kept = 0;        // all ranks, all generations, partner copies included
+  double bytes_per_s = 0;        // written by all ranks together, at the configured interval
 };
 struct SnapshotSizes {
   LevelSize level0, level1, level2;

@@ -22,10 +22,11 @@ int64_t size(const json& section, const std::string& where, const char* key, int
   const auto found = section.find(key);
   if (found == section.end() || found->is_null()) return missing;
   if (!found->is_number_integer()) refuse(where + "." + key, "is " + found->dump() + ", not an integer");
-  const int64_t value = found->is_number_unsigned() && found->get<uint64_t>() > INT64_MAX ? INT64_MAX
-                                                                                          : found->get<int64_t>();
+  const int64_t value =
+      found->is_number_unsigned() && found->get<uint64_t>() > INT64_MAX ? INT64_MAX : found->get<int64_t>();
   if (value < min || value > max)
-    refuse(where + "." + key, "is " + found->dump() + ", not from " + std::to_string(min) + " to " + std::to_string(max));
+    refuse(where + "." + key,
+           "is " + found->dump() + ", not from " + std::to_string(min) + " to " + std::to_string(max));
   return value;
 }
 
@@ -45,6 +46,7 @@ json section(const json& config, const char* key) {
 
 struct Vision {
   int64_t hidden, intermediate, layers, heads, image, patch, channels, used_layers, patches;
+  int64_t features;  // hidden states given to the projector, one after the other
 };
 struct Text {
   int64_t hidden, intermediate, layers, heads, kv_heads, head_dim, vocabulary;
@@ -52,8 +54,8 @@ struct Text {
 };
 
 Vision read_vision(const json& config) {
-  // Without a vision_config at all, LlavaConfig takes CLIP ViT-L/14 at 336 pixels; with one, CLIPVisionConfig's
-  // defaults fill the gaps.
+  // Without a vision_config at all, LlavaConfig takes CLIP ViT-L/14 at 336 pixels; with one,
+  // CLIPVisionConfig's defaults fill the gaps.
   const bool given = config.contains("vision_config") && !config["vision_config"].is_null();
   const json vision = section(config, "vision_config");
   const std::string where = "vision_config";
@@ -68,8 +70,16 @@ Vision read_vision(const json& config) {
   if (v.hidden % v.heads) refuse(where + ".hidden_size", "is not a multiple of num_attention_heads");
   if (v.image < v.patch) refuse(where + ".image_size", "is smaller than patch_size");
   v.patches = (v.image / v.patch) * (v.image / v.patch);
-  const int64_t layer = size(config, "config", "vision_feature_layer", -2, -v.layers - 1, v.layers);
-  v.used_layers = layer < 0 ? v.layers + 1 + layer : layer;
+  // One layer, or a list of layers whose features are concatenated.
+  json wanted = config.value("vision_feature_layer", json(-2));
+  if (!wanted.is_array()) wanted = json::array({wanted});
+  if (wanted.empty()) refuse("config.vision_feature_layer", "is an empty list");
+  for (const json& entry : wanted) {
+    const int64_t layer = size({{"vision_feature_layer", entry}}, "config", "vision_feature_layer", -2,
+                               -v.layers - 1, v.layers);
+    v.used_layers = std::max(v.used_layers, layer < 0 ? v.layers + 1 + layer : layer);
+  }
+  v.features = static_cast<int64_t>(wanted.size());
   return v;
 }
 
@@ -82,14 +92,16 @@ Text read_text(const json& config) {
   t.layers = size(text, where, "num_hidden_layers", 32, 1, 10000);
   t.heads = size(text, where, "num_attention_heads", 32);
   t.kv_heads = size(text, where, "num_key_value_heads", t.heads);
-  if (t.heads % t.kv_heads) refuse(where + ".num_attention_heads", "is not a multiple of num_key_value_heads");
+  if (t.heads % t.kv_heads)
+    refuse(where + ".num_attention_heads", "is not a multiple of num_key_value_heads");
   if (!text.contains("head_dim") && t.hidden % t.heads)
     refuse(where + ".hidden_size", "is not a multiple of num_attention_heads");
   t.head_dim = size(text, where, "head_dim", t.hidden / t.heads);
   t.vocabulary = size(text, where, "vocab_size", 32000);
   t.attention_bias = flag(text, where, "attention_bias", false);
   t.mlp_bias = flag(text, where, "mlp_bias", false);
-  t.tied = flag(text, where, "tie_word_embeddings", false) || flag(config, "config", "tie_word_embeddings", false);
+  t.tied =
+      flag(text, where, "tie_word_embeddings", false) || flag(config, "config", "tie_word_embeddings", false);
   return t;
 }
 
@@ -99,7 +111,9 @@ class Builder {
   std::string stage;
   bool used = true;
 
-  void add(const std::string& name, std::vector<int64_t> shape) { list.push_back({name, stage, std::move(shape), used}); }
+  void add(const std::string& name, std::vector<int64_t> shape) {
+    list.push_back({name, stage, std::move(shape), used});
+  }
   void linear(const std::string& name, int64_t out, int64_t in, bool bias) {
     add(name + ".weight", {out, in});
     if (bias) add(name + ".bias", {out});
@@ -157,7 +171,7 @@ std::vector<ParameterShape> llava_parameter_shapes(const json& config) {
   b.used = true;
   b.stage = "projector";
   const bool bias = flag(config, "config", "multimodal_projector_bias", true);
-  b.linear("multi_modal_projector.linear_1", t.hidden, v.hidden, bias);
+  b.linear("multi_modal_projector.linear_1", t.hidden, v.features * v.hidden, bias);
   b.linear("multi_modal_projector.linear_2", t.hidden, t.hidden, bias);
 
   b.stage = "llm_decoder";
@@ -188,9 +202,11 @@ ModelSummary summarise_llava(const json& config, const std::vector<std::string>&
   summary.family = "llava";
   summary.vocabulary = t.vocabulary;
   summary.image_size = v.image;
-  const std::string strategy = config.value("vision_feature_select_strategy", json("default")) == json("full") ? "full" : "default";
+  const std::string strategy =
+      config.value("vision_feature_select_strategy", json("default")) == json("full") ? "full" : "default";
   summary.image_positions = v.patches + (strategy == "full" ? 1 : 0);
-  for (const char* name : {"vision_encoder", "projector", "llm_decoder"}) summary.stages.emplace_back().name = name;
+  for (const char* name : {"vision_encoder", "projector", "llm_decoder"})
+    summary.stages.emplace_back().name = name;
 
   std::vector<bool> selected(freeze.size(), false);
   double vision_flops = 0;
@@ -209,30 +225,37 @@ ModelSummary summarise_llava(const json& config, const std::vector<std::string>&
                         !parameter.name.ends_with("position_embedding.weight");
     if (!matrix || !parameter.used) continue;
     const double flops = 2.0 * static_cast<double>(parameter.count());
-    if (parameter.stage == "vision_encoder") vision_flops += flops;
-    else stage.flops_per_position += flops;
+    if (parameter.stage == "vision_encoder")
+      vision_flops += flops;
+    else
+      stage.flops_per_position += flops;
   }
   for (size_t i = 0; i < freeze.size(); ++i)
     if (!selected[i])
-      throw Error("model.freeze selects nothing", "\"" + freeze[i] + "\"",
-                  "use vision_encoder, projector, llm_decoder, or a pattern such as vision_tower.*.layers.0.*",
-                  ExitCode::kBadUsage);
+      throw Error(
+          "model.freeze selects nothing", "\"" + freeze[i] + "\"",
+          "use vision_encoder, projector, llm_decoder, or a pattern such as vision_tower.*.layers.0.*",
+          ExitCode::kBadUsage);
   if (t.tied) summary.stages[2].flops_per_position += 2.0 * static_cast<double>(t.vocabulary * t.hidden);
 
   // Attention reads all positions of an image: two products of `hidden` for each pair.
   const int64_t inner = v.patches + 1;
-  vision_flops += static_cast<double>(v.used_layers) * 4.0 * static_cast<double>(inner) * static_cast<double>(v.hidden);
+  vision_flops +=
+      static_cast<double>(v.used_layers) * 4.0 * static_cast<double>(inner) * static_cast<double>(v.hidden);
   const double per_position = static_cast<double>(inner) / static_cast<double>(summary.image_positions);
   summary.stages[0].flops_per_position = vision_flops * per_position;
 
-  // What autograd keeps of a layer: inputs of norms and products, q, k, v, the attention's output, the activation's
-  // input and output.
+  // What autograd keeps of a layer: inputs of norms and products, q, k, v, the attention's output, the
+  // activation's input and output.
   auto ceil_to = [](double x) { return static_cast<int64_t>(x + 0.999999); };
   const int64_t vision_layer = 8 * v.hidden + 2 * v.intermediate;
-  const int64_t text_layer = 4 * t.hidden + 2 * t.heads * t.head_dim + 2 * t.kv_heads * t.head_dim + 3 * t.intermediate;
-  summary.stages[0].activation_elements = ceil_to(static_cast<double>(v.used_layers * vision_layer + v.hidden) * per_position);
-  summary.stages[0].recomputed_elements = ceil_to(static_cast<double>(v.used_layers * v.hidden + vision_layer) * per_position);
-  summary.stages[1].activation_elements = v.hidden + 2 * t.hidden;
+  const int64_t text_layer =
+      4 * t.hidden + 2 * t.heads * t.head_dim + 2 * t.kv_heads * t.head_dim + 3 * t.intermediate;
+  summary.stages[0].activation_elements =
+      ceil_to(static_cast<double>(v.used_layers * vision_layer + v.hidden) * per_position);
+  summary.stages[0].recomputed_elements =
+      ceil_to(static_cast<double>(v.used_layers * v.hidden + vision_layer) * per_position);
+  summary.stages[1].activation_elements = v.features * v.hidden + 2 * t.hidden;
   summary.stages[1].recomputed_elements = summary.stages[1].activation_elements;
   // Logits and their gradient, as if every position had a label.
   const int64_t head = 2 * t.hidden + 2 * t.vocabulary;

@@ -1,4 +1,5 @@
-// Sizes and costs of a model, from its Hugging Face configuration alone: what planning needs, without building it.
+// Sizes and costs of a model, from its Hugging Face configuration alone: what planning needs, without
+// building it.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,14 @@
 
 namespace mso {
 
-// Per packed position: a position of the micro-batch, image positions included. A vision encoder's costs are per
-// image position it gives to the decoder, so that a batch made of images alone is the worst case.
+// Per packed position: a position of the micro-batch, image positions included. A vision encoder's costs are
+// per image position it gives to the decoder, so that a batch made of images alone is the worst case.
 struct StageSummary {
   std::string name;
   int64_t parameters = 0, trainable_parameters = 0;
-  double flops_per_position = 0;        // forward, multiply-add = 2; attention inside a sample not counted for text
-  int64_t activation_elements = 0;      // kept for the backward pass, per position
-  int64_t recomputed_elements = 0;      // the same with activation recomputation
+  double flops_per_position = 0;  // forward, multiply-add = 2; attention inside a sample not counted for text
+  int64_t activation_elements = 0;  // kept for the backward pass, per position
+  int64_t recomputed_elements = 0;  // the same with activation recomputation
   bool operator==(const StageSummary&) const = default;
 };
 
@@ -34,17 +35,18 @@ struct ModelSummary {
 struct ParameterShape {
   std::string name, stage;
   std::vector<int64_t> shape;
-  bool used = true;        // false: no output depends on it (vision layers after the one whose features are taken)
+  bool used = true;  // false: no output depends on it (vision layers after the one whose features are taken)
   int64_t count() const;
 };
 
-// Every parameter of a LLaVA model (CLIP vision tower, two-layer projector, Llama decoder), in forward order, with
-// the names of the hub's checkpoints. `config`: see hugging_face_config(); missing keys have transformers' defaults.
-// Error (kBadUsage) naming the key for a size that is not a sensible integer or that does not divide.
+// Every parameter of a LLaVA model (CLIP vision tower, two-layer projector, Llama decoder), in forward order,
+// with the names of the hub's checkpoints. `config`: see hugging_face_config(); missing keys have
+// transformers' defaults. Error (kBadUsage) naming the key for a size that is not a sensible integer or that
+// does not divide.
 std::vector<ParameterShape> llava_parameter_shapes(const nlohmann::json& config);
 
-// Parameters that `freeze` selects (see base/glob.h) or that are unused are not trainable. A pattern that selects
-// nothing is an Error (kBadUsage): nearly always a misspelling.
+// Parameters that `freeze` selects (see base/glob.h) or that are unused are not trainable. A pattern that
+// selects nothing is an Error (kBadUsage): nearly always a misspelling.
 ModelSummary summarise_llava(const nlohmann::json& config, const std::vector<std::string>& freeze = {});
 
 }  // namespace mso

@@ -38,7 +38,9 @@ void visit_plan(P& plan, const Visit& visit) {
 struct WriteTo {
   json& into;
   template <typename T>
-  void operator()(const char* name, const T& value) const { into[name] = value; }
+  void operator()(const char* name, const T& value) const {
+    into[name] = value;
+  }
 };
 
 struct ReadFrom {
@@ -49,12 +51,15 @@ struct ReadFrom {
     const auto found = from.find(name);
     const bool fits = found != from.end() &&
                       (std::is_same_v<T, std::string> ? found->is_string() : found->is_number_integer());
-    if (!fits) throw Error("the plan cannot be read", source + ": " + name + " is missing or of the wrong type");
+    if (!fits)
+      throw Error("the plan cannot be read", source + ": " + name + " is missing or of the wrong type");
     value = found->get<T>();
   }
 };
 
-std::string text_of(int64_t value) { return std::to_string(value); }
+std::string text_of(int64_t value) {
+  return std::to_string(value);
+}
 
 json fields(const StagePlan& stage) {
   json out;
@@ -62,11 +67,15 @@ json fields(const StagePlan& stage) {
   return out;
 }
 
-std::string shown(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string shown(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
-void diff_fields(const json& before, const json& after, const std::string& prefix, std::vector<std::string>& out) {
+void diff_fields(const json& before, const json& after, const std::string& prefix,
+                 std::vector<std::string>& out) {
   for (const auto& [name, value] : before.items())
-    if (after.at(name) != value) out.push_back(prefix + name + ": " + shown(value) + " → " + shown(after.at(name)));
+    if (after.at(name) != value)
+      out.push_back(prefix + name + ": " + shown(value) + " → " + shown(after.at(name)));
 }
 
 }  // namespace
@@ -76,7 +85,8 @@ Plan make_data_parallel_plan(const ModelSummary& model, const Config& config, in
   Plan plan;
   plan.ranks = ranks;
   // Tensors start at multiples of 16 elements, so does a bucket.
-  plan.bucket_elements = std::max<int64_t>(static_cast<int64_t>(config.parallel.bucket_mb * (1 << 20) / 4) / 16 * 16, 16);
+  plan.bucket_elements =
+      std::max<int64_t>(static_cast<int64_t>(config.parallel.bucket_mb * (1 << 20) / 4) / 16 * 16, 16);
   plan.threads_per_rank = config.parallel.threads_per_rank;
   plan.gradient_collective = "reduce_scatter";
   plan.weight_collective = "all_gather";
@@ -106,20 +116,22 @@ void check_plan(const Plan& plan) {
     const StagePlan& stage = plan.stages[i];
     for (size_t j = 0; j < i; ++j)
       if (plan.stages[j].name == stage.name) refuse(stage.name, "there are two stages of this name");
-    for (int64_t degree : {stage.data_parallel, stage.tensor_parallel, stage.pipeline_parallel, stage.expert_parallel,
-                           stage.ranks})
+    for (int64_t degree : {stage.data_parallel, stage.tensor_parallel, stage.pipeline_parallel,
+                           stage.expert_parallel, stage.ranks})
       if (degree < 1 || degree > (1 << 20)) refuse(stage.name, "a degree of " + text_of(degree));
     if (stage.first_rank < 0 || stage.first_rank > plan.ranks - stage.ranks)
-      refuse(stage.name, "ranks " + text_of(stage.first_rank) + " to " + text_of(stage.first_rank + stage.ranks - 1) +
-                             " of " + text_of(plan.ranks));
+      refuse(stage.name, "ranks " + text_of(stage.first_rank) + " to " +
+                             text_of(stage.first_rank + stage.ranks - 1) + " of " + text_of(plan.ranks));
     // Dividing instead of multiplying: products of damaged numbers may overflow.
     if (stage.ranks % stage.data_parallel || stage.ranks / stage.data_parallel % stage.tensor_parallel ||
         stage.ranks / stage.data_parallel / stage.tensor_parallel != stage.pipeline_parallel)
       refuse(stage.name, "data × tensor × pipeline degrees are not its " + text_of(stage.ranks) + " ranks");
     if (stage.data_parallel % stage.expert_parallel)
       refuse(stage.name, "the expert degree does not divide the data parallel degree");
-    if (stage.precision != "fp32" && stage.precision != "bf16") refuse(stage.name, "precision " + stage.precision);
-    if (stage.micro_batch_positions < 1 || stage.memory_slice_bytes < 0) refuse(stage.name, "a size below its minimum");
+    if (stage.precision != "fp32" && stage.precision != "bf16")
+      refuse(stage.name, "precision " + stage.precision);
+    if (stage.micro_batch_positions < 1 || stage.memory_slice_bytes < 0)
+      refuse(stage.name, "a size below its minimum");
   }
 }
 
@@ -158,8 +170,10 @@ std::vector<std::string> diff_plan(const Plan& old_plan, const Plan& new_plan) {
   diff_fields(before, after, "", out);
   for (const StagePlan& stage : old_plan.stages) {
     const auto other = std::ranges::find(new_plan.stages, stage.name, &StagePlan::name);
-    if (other == new_plan.stages.end()) out.push_back(stage.name + ": gone");
-    else diff_fields(fields(stage), fields(*other), stage.name + ".", out);
+    if (other == new_plan.stages.end())
+      out.push_back(stage.name + ": gone");
+    else
+      diff_fields(fields(stage), fields(*other), stage.name + ".", out);
   }
   for (const StagePlan& stage : new_plan.stages)
     if (std::ranges::find(old_plan.stages, stage.name, &StagePlan::name) == old_plan.stages.end())

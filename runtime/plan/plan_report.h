@@ -1,4 +1,5 @@
-// What `mso plan` shows, and the start-up log of a run: stages, memory, snapshot sizes against the free RAM disk.
+// What `mso plan` shows, and the start-up log of a run: stages, memory, snapshot sizes against the free RAM
+// disk.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,7 +1,8 @@
-// Fuzz target: configuration text and overrides. Whatever comes in is refused with an mso::Error or accepted, and
-// what is accepted reads back equal from YAML and from JSON.
-// Input: YAML, then after a line "%%" one override a line. Sources to link besides this file:
-// runtime/base/{config_schema,config_tree,config_parse,config_text,config_listing,error,file,suggest,units}.cc, yaml-cpp.
+// Fuzz target: configuration text and overrides. Whatever comes in is refused with an mso::Error or accepted,
+// and what is accepted reads back equal from YAML and from JSON. Input: YAML, then after a line "%%" one
+// override a line. Sources to link besides this file:
+// runtime/base/{config_schema,config_tree,config_parse,config_text,config_listing,error,file,suggest,units}.cc,
+// yaml-cpp.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

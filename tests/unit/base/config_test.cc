@@ -1,4 +1,5 @@
-// Configuration: the mission's defaults, every kind of mistake with its place, overrides, round trips, differences.
+// Configuration: the mission's defaults, every kind of mistake with its place, overrides, round trips,
+// differences.
 #include "base/config.h"
 
 #include <gtest/gtest.h>
@@ -41,10 +42,20 @@ Config parse(const std::string& text, const Strings& overrides = {}) {
 
 TEST(ConfigDefaults, AreTheMissions) {
   const json config = to_json(Config());
-  EXPECT_EQ(config["ero"], json::parse(R"({"gpu_slice_policy": "dynamic", "cpu_reserve_cores": [4, 8], "nvme_reserve_channels": 2})"));
-  EXPECT_EQ(config["mdp"], json::parse(R"({"prefetch_depth": {"text": 16, "image": 8, "video": 4}, "skip_sample_threshold": 0.92})"));
-  EXPECT_EQ(config["hpgc"], json::parse(R"({"precision_routing": {"vit_encoder": "fp16", "llm_decoder": "bf16", "cross_attention": "fp32"}, "grad_clip_ratio": 0.01})"));
-  EXPECT_EQ(config["ecm"]["snapshot_levels"], json::parse(R"({"level0_interval_ms": 500, "level1_interval_s": 30, "level2_interval_m": 5})"));
+  EXPECT_EQ(
+      config["ero"],
+      json::parse(
+          R"({"gpu_slice_policy": "dynamic", "cpu_reserve_cores": [4, 8], "nvme_reserve_channels": 2})"));
+  EXPECT_EQ(
+      config["mdp"],
+      json::parse(
+          R"({"prefetch_depth": {"text": 16, "image": 8, "video": 4}, "skip_sample_threshold": 0.92})"));
+  EXPECT_EQ(
+      config["hpgc"],
+      json::parse(
+          R"({"precision_routing": {"vit_encoder": "fp16", "llm_decoder": "bf16", "cross_attention": "fp32"}, "grad_clip_ratio": 0.01})"));
+  EXPECT_EQ(config["ecm"]["snapshot_levels"],
+            json::parse(R"({"level0_interval_ms": 500, "level1_interval_s": 30, "level2_interval_m": 5})"));
   EXPECT_EQ(config["train"]["precision"], "fp32");
 }
 
@@ -62,7 +73,8 @@ TEST(ConfigSchema, NamesAreUniqueDefaultsAreLegalHelpIsThere) {
   }
   // No key is a section of another.
   for (const std::string& name : names)
-    for (const std::string& other : names) EXPECT_FALSE(other.starts_with(name + ".")) << name << " " << other;
+    for (const std::string& other : names)
+      EXPECT_FALSE(other.starts_with(name + ".")) << name << " " << other;
 }
 
 TEST(ConfigFile, ReadsEveryKindOfValue) {
@@ -89,7 +101,8 @@ train:
   EXPECT_EQ(c.ero.cpu_reserve_cores, (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(c.ecm.max_write_bandwidth, int64_t{3} << 29);
   EXPECT_FALSE(c.ecm.level1_optimizer);
-  EXPECT_EQ(c.model.text, json::parse(R"({"hidden_size": 64, "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"},
+  EXPECT_EQ(c.model.text,
+            json::parse(R"({"hidden_size": 64, "rope_parameters": {"rope_theta": 1e4, "rope_type": "default"},
       "tie": true, "x": null, "name": "12", "list": [1, "b"]})"));
   EXPECT_TRUE(c.model.text["hidden_size"].is_number_integer());
   EXPECT_EQ(c.model.freeze, Strings{"vision_encoder"});
@@ -107,8 +120,9 @@ train:
 }
 
 TEST(ConfigFile, EmptyTextAndEmptySectionsAreTheDefaults) {
-  for (const char* text : {"", "\n", "# nothing\n", "---\n", "~", "train:\n", "train: {}\nmdp:\n  prefetch_depth:\n",
-                           "\xef\xbb\xbftrain:\n  seed: 42\n", "train:\r\n  seed: 42\r\n"})
+  for (const char* text :
+       {"", "\n", "# nothing\n", "---\n", "~", "train:\n", "train: {}\nmdp:\n  prefetch_depth:\n",
+        "\xef\xbb\xbftrain:\n  seed: 42\n", "train:\r\n  seed: 42\r\n"})
     EXPECT_EQ(parse(text), Config()) << text;
 }
 
@@ -118,7 +132,8 @@ TEST(ConfigFile, AliasesAndDottedKeysWork) {
 }
 
 TEST(ConfigMistakes, AllAreReportedAtOnceWithLineAndNearestKey) {
-  EXPECT_EQ(mistakes("train:\n  stesp: 3\n  seed: abc\nmodle:\n  family: llava\necm:\n  keep: 0\ndata:\n  learning_rate: 3\n",
+  EXPECT_EQ(mistakes("train:\n  stesp: 3\n  seed: abc\nmodle:\n  family: llava\necm:\n  keep: 0\ndata:\n  "
+                     "learning_rate: 3\n",
                      {"train.learning_rat=3", "parallel.timeout_s=30s", "bogus"}),
             (Strings{"a.yaml:2: train.stesp: unknown key, did you mean train.steps?",
                      "a.yaml:3: train.seed: \"abc\" where an integer, 0 or more is wanted",
@@ -126,28 +141,36 @@ TEST(ConfigMistakes, AllAreReportedAtOnceWithLineAndNearestKey) {
                      "a.yaml:7: ecm.keep: 0 is out of range: an integer from 1 to 1000 is wanted",
                      "a.yaml:9: data.learning_rate: unknown key, did you mean train.learning_rate?",
                      "command line: train.learning_rat: unknown key, did you mean train.learning_rate?",
-                     "command line: parallel.timeout_s: \"30s\" where a number above 0 is wanted (the unit is in the key's name)",
+                     "command line: parallel.timeout_s: \"30s\" where a number above 0 is wanted (the unit "
+                     "is in the key's name)",
                      "command line: \"bogus\" is not KEY=VALUE"}));
 }
 
 TEST(ConfigMistakes, UnknownKeysFarFromAnythingHaveNoSuggestion) {
   EXPECT_EQ(mistake("zzzzzzzzzzzz: 1"), "a.yaml:1: zzzzzzzzzzzz: unknown key");
   EXPECT_EQ(mistake("train: {qqqqqqqqq: 1}"), "a.yaml:1: train.qqqqqqqqq: unknown key");
-  EXPECT_EQ(mistake("", {std::string(5000, 'k') + "=1"}), "command line: " + std::string(5000, 'k') + ": unknown key");
+  EXPECT_EQ(mistake("", {std::string(5000, 'k') + "=1"}),
+            "command line: " + std::string(5000, 'k') + ": unknown key");
 }
 
 TEST(ConfigMistakes, DuplicatesNameBothLines) {
   EXPECT_EQ(mistake("train:\n  seed: 1\n  seed: 2\n"), "a.yaml:3: train.seed: given twice, first on line 2");
-  EXPECT_EQ(mistake("train:\n  seed: 1\ndata:\ntrain:\n  steps: 2\n"), "a.yaml:4: train: given twice, first on line 1");
-  EXPECT_EQ(mistake("train:\n  seed: 1\ntrain.seed: 2\n"), "a.yaml:3: train.seed: given twice, first at a.yaml:2");
-  EXPECT_EQ(mistake("model:\n  text:\n    a: 1\n    a: 2\n"), "a.yaml:4: model.text.a: given twice, first on line 3");
-  EXPECT_EQ(mistake("train:\n  groups:\n  - match: a\n    match: b\n"), "a.yaml:4: train.groups[0].match: given twice");
+  EXPECT_EQ(mistake("train:\n  seed: 1\ndata:\ntrain:\n  steps: 2\n"),
+            "a.yaml:4: train: given twice, first on line 1");
+  EXPECT_EQ(mistake("train:\n  seed: 1\ntrain.seed: 2\n"),
+            "a.yaml:3: train.seed: given twice, first at a.yaml:2");
+  EXPECT_EQ(mistake("model:\n  text:\n    a: 1\n    a: 2\n"),
+            "a.yaml:4: model.text.a: given twice, first on line 3");
+  EXPECT_EQ(mistake("train:\n  groups:\n  - match: a\n    match: b\n"),
+            "a.yaml:4: train.groups[0].match: given twice");
 }
 
 TEST(ConfigMistakes, WrongTypes) {
-  for (const char* value : {"[1]", "{a: 1}", "1.5", "true", "\"3\"", "", "0x", "1_000", "nan", ".inf", "99999999999999999999"})
+  for (const char* value :
+       {"[1]", "{a: 1}", "1.5", "true", "\"3\"", "", "0x", "1_000", "nan", ".inf", "99999999999999999999"})
     EXPECT_NE(mistake(std::string("train: {seed: ") + value + "}"), "") << value;
-  for (const char* value : {"[1]", "{a: 1}", "abc", "\"0.5\"", ".nan", ".inf", "-.inf", "1e999", "1e-3s", "-"})
+  for (const char* value :
+       {"[1]", "{a: 1}", "abc", "\"0.5\"", ".nan", ".inf", "-.inf", "1e999", "1e-3s", "-"})
     EXPECT_NE(mistake(std::string("train: {learning_rate: ") + value + "}"), "") << value;
   for (const char* value : {"1", "\"true\"", "maybe", "[]", "~"})
     EXPECT_NE(mistake(std::string("data: {exact_jpeg: ") + value + "}"), "") << value;
@@ -157,8 +180,9 @@ TEST(ConfigMistakes, WrongTypes) {
     EXPECT_NE(mistake(std::string("ecm: {max_write_bandwidth: ") + value + "}"), "") << value;
   for (const char* value : {"{caption}", "[a]"})
     EXPECT_NE(mistake(std::string("data: {template: ") + value + "}"), "") << value;
-  for (const char* value : {"3", "[a]", "projector", "[{learning_rate_scale: 1}]", "[{match: a, learning_rate_scale: -1}]",
-                            "[{match: a, weight_decay: x}]", "[{match: [a]}]", "[{mathc: a, match: b}]", "{match: a}"})
+  for (const char* value :
+       {"3", "[a]", "projector", "[{learning_rate_scale: 1}]", "[{match: a, learning_rate_scale: -1}]",
+        "[{match: a, weight_decay: x}]", "[{match: [a]}]", "[{mathc: a, match: b}]", "{match: a}"})
     EXPECT_NE(mistakes(std::string("train: {groups: ") + value + "}").size(), 0u) << value;
   for (const char* value : {"3", "[a]", "abc"})
     EXPECT_NE(mistake(std::string("model: {text: ") + value + "}"), "") << value;
@@ -167,8 +191,9 @@ TEST(ConfigMistakes, WrongTypes) {
 }
 
 TEST(ConfigMistakes, ChoicesSuggestTheNearest) {
-  EXPECT_EQ(mistake("train: {schedule: cosin}"),
-            "a.yaml:1: train.schedule: \"cosin\" where cosine | linear | constant is wanted, did you mean cosine?");
+  EXPECT_EQ(
+      mistake("train: {schedule: cosin}"),
+      "a.yaml:1: train.schedule: \"cosin\" where cosine | linear | constant is wanted, did you mean cosine?");
   EXPECT_NE(mistake("train: {schedule: }"), "");
   EXPECT_NE(mistake("", {"train.schedule="}), "");
 }
@@ -180,7 +205,9 @@ TEST(ConfigMistakes, WhatIsNotInForceIsRefusedByNameUnlessItIsTheDefault) {
   EXPECT_NE(mistake("hpgc: {grad_clip_ratio: 0.02}"), "");
   EXPECT_NE(mistake("hpgc: {precision_routing: {vit_encoder: bf16}}"), "");
   EXPECT_NE(mistake("ero: {gpu_slice_policy: static}"), "");
-  EXPECT_EQ(mistake("hpgc: {grad_clip_ratio: 1e-2, precision_routing: {vit_encoder: fp16}}\nero: {nvme_reserve_channels: 2}"), "");
+  EXPECT_EQ(mistake("hpgc: {grad_clip_ratio: 1e-2, precision_routing: {vit_encoder: fp16}}\nero: "
+                    "{nvme_reserve_channels: 2}"),
+            "");
   std::set<std::string> listed;
   for (const std::string& line : defaults_not_in_force()) listed.insert(line.substr(0, line.find(':')));
   for (const char* key : {"ero.gpu_slice_policy", "ero.nvme_reserve_channels", "mdp.skip_sample_threshold",
@@ -202,7 +229,7 @@ TEST(ConfigMistakes, BadYaml) {
   EXPECT_NE(mistake("train: {}\n---\ndata: {}\n"), "");
   EXPECT_NE(mistake("[a, b]: c"), "");
   EXPECT_NE(mistake("train:\n\tseed: 1"), "");
-  EXPECT_NE(mistake("&a {train: *a}"), "");                 // endless
+  EXPECT_NE(mistake("&a {train: *a}"), "");  // endless
   EXPECT_NE(mistake("model: {text: &a {x: *a}}"), "");
   EXPECT_NE(mistake(std::string(2000, '[')), "");
   std::string bomb = "model:\n  text:\n    a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
@@ -222,8 +249,9 @@ TEST(ConfigMistakes, TextThatIsNotUtf8OrHoldsNul) {
 }
 
 TEST(ConfigOverrides, WinOverTheFileAndSayWhereFrom) {
-  const LoadedConfig loaded = parse_config("train:\n  seed: 1\n  steps: 5\nmodel:\n  text:\n    a: 1\n    b: 2\n", "a.yaml",
-                                           {"train.steps=300", "model.text.b=3", "model.text.c.d=4", "mdp={prefetch_depth: {text: 2}}"});
+  const LoadedConfig loaded = parse_config(
+      "train:\n  seed: 1\n  steps: 5\nmodel:\n  text:\n    a: 1\n    b: 2\n", "a.yaml",
+      {"train.steps=300", "model.text.b=3", "model.text.c.d=4", "mdp={prefetch_depth: {text: 2}}"});
   EXPECT_EQ(loaded.config.train.steps, 300);
   EXPECT_EQ(loaded.config.train.seed, 1);
   EXPECT_EQ(loaded.config.model.text, json::parse(R"({"a": 1, "b": 3, "c": {"d": 4}})"));
@@ -237,7 +265,8 @@ TEST(ConfigOverrides, WinOverTheFileAndSayWhereFrom) {
 }
 
 TEST(ConfigOverrides, TextIsTakenAsItStands) {
-  const Config c = parse("", {"data.template={caption}: <image>", "train.run_dir=#1 [x", "data.path=a: [b", "model.path="});
+  const Config c = parse(
+      "", {"data.template={caption}: <image>", "train.run_dir=#1 [x", "data.path=a: [b", "model.path="});
   EXPECT_EQ(c.data.prompt_template, "{caption}: <image>");
   EXPECT_EQ(c.train.run_dir, "#1 [x");
   EXPECT_EQ(c.data.path, Strings{"a: [b"});
@@ -257,7 +286,8 @@ TEST(ConfigOverrides, TheLastOfTheSameKeyCountsWithANote) {
 
 TEST(ConfigOverrides, AutoGivesTheValueBack) {
   EXPECT_FALSE(parse("train: {steps: 5}", {"train.steps=auto"}).train.steps.has_value());
-  EXPECT_FALSE(parse("data: {decoder_threads: 5}", {"data.decoder_threads="}).data.decoder_threads.has_value());
+  EXPECT_FALSE(
+      parse("data: {decoder_threads: 5}", {"data.decoder_threads="}).data.decoder_threads.has_value());
 }
 
 Config varied() {
@@ -267,7 +297,8 @@ data: {path: ["x y", "12", "~", "null", "- a", "#c", "on"], template: "<image>\t
 train: {learning_rate: 0.1, min_learning_rate: 1.7976931348623157e+1, beta2: 0.98765432109876543, steps: 9007199254740992, epsilon: 5e-324,
         groups: [{match: "a b", learning_rate_scale: 0.333333333333333333, weight_decay: 0.1}, {match: c}]}
 ecm: {max_write_bandwidth: 3T, level0_path: "/dev/shm/é", level0_partner: off}
-)", {"train.learning_rate=99.999999999999986"});
+)",
+                   {"train.learning_rate=99.999999999999986"});
   return c;
 }
 
@@ -290,7 +321,8 @@ TEST(ConfigText, StoredJsonIsCheckedToo) {
     EXPECT_EQ(error.mistakes().size(), 2u);
     EXPECT_NE(std::string(error.what()).find("step-7/config"), std::string::npos);
   }
-  for (const json& other : {json(3), json("x"), json::array({1})}) EXPECT_THROW(config_from_json(other, "x"), ConfigError);
+  for (const json& other : {json(3), json("x"), json::array({1})})
+    EXPECT_THROW(config_from_json(other, "x"), ConfigError);
   EXPECT_EQ(config_from_json(json(), "x"), Config());  // older versions had fewer keys: the rest is default
 }
 
@@ -315,17 +347,20 @@ TEST(ConfigDiff, NamesKeysAndWhetherTheyAreSafe) {
   std::vector<std::string> lines;
   for (const ConfigDifference& d : diff_config(a, b))
     lines.push_back(d.key + ": " + d.old_value + " > " + d.new_value + (d.safe ? " safe" : ""));
-  EXPECT_EQ(lines, (Strings{"model.text.gone: 2 > (none)", "model.text.h: 1 > 4", "model.text.new.x: (none) > 5",
-                            "data.path: [] > [p]", "train.steps: 5 > auto safe", "train.seed: 42 > 6"}));
+  EXPECT_EQ(lines,
+            (Strings{"model.text.gone: 2 > (none)", "model.text.h: 1 > 4", "model.text.new.x: (none) > 5",
+                     "data.path: [] > [p]", "train.steps: 5 > auto safe", "train.seed: 42 > 6"}));
 }
 
 TEST(ConfigDiff, WhatTheLossCurveDependsOnIsNotSafe) {
-  for (const char* key : {"model.path", "model.text", "model.freeze", "data.path", "data.eval_shards", "data.max_length",
-                          "data.template", "data.exact_jpeg", "train.seed", "train.global_batch_samples",
-                          "train.learning_rate", "train.precision", "train.groups", "train.grad_clip_norm"})
+  for (const char* key :
+       {"model.path", "model.text", "model.freeze", "data.path", "data.eval_shards", "data.max_length",
+        "data.template", "data.exact_jpeg", "train.seed", "train.global_batch_samples", "train.learning_rate",
+        "train.precision", "train.groups", "train.grad_clip_norm"})
     EXPECT_FALSE(find_config_key(key)->safe) << key;
-  for (const char* key : {"train.steps", "train.eval_interval", "train.log_interval_s", "parallel.timeout_s",
-                          "data.decoder_threads", "mdp.prefetch_depth.image", "ecm.snapshot_levels.level0_interval_ms"})
+  for (const char* key :
+       {"train.steps", "train.eval_interval", "train.log_interval_s", "parallel.timeout_s",
+        "data.decoder_threads", "mdp.prefetch_depth.image", "ecm.snapshot_levels.level0_interval_ms"})
     EXPECT_TRUE(find_config_key(key)->safe) << key;
 }
 
@@ -342,7 +377,9 @@ TEST(ConfigListings, CommittedFilesAreUpToDate) {
       << "run: make update-config-docs";
 }
 
-TEST(ConfigListings, TheSampleFileIsTheDefaults) { EXPECT_EQ(parse(sample_config()), Config()); }
+TEST(ConfigListings, TheSampleFileIsTheDefaults) {
+  EXPECT_EQ(parse(sample_config()), Config());
+}
 
 TEST(ConfigListings, ReadyConfigurationsAreAccepted) {
   for (const char* name : {"demo.yaml", "llava_stage1.yaml", "llava_stage2.yaml", "megascale_config.yaml"})
@@ -362,7 +399,9 @@ class ConfigLookup : public testing::Test {
     std::filesystem::current_path(before_);
     std::filesystem::remove_all(folder_);
   }
-  void write(const std::string& name, const std::string& text) { std::ofstream(name, std::ios::binary) << text; }
+  void write(const std::string& name, const std::string& text) {
+    std::ofstream(name, std::ios::binary) << text;
+  }
   std::filesystem::path before_, folder_;
 };
 

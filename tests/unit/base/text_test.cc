@@ -36,7 +36,8 @@ TEST(ParseBytes, PowersOf1024) {
   EXPECT_EQ(parse_bytes("3MB"), 3 << 20);
   EXPECT_EQ(parse_bytes("2T"), int64_t{2} << 40);
   EXPECT_EQ(parse_bytes("7B"), 7);
-  for (const char* bad : {"", "G", "-1", "1X", "1 2", "1GG", "1GiBx", "nan", "inf", "1e30", "9e9T", "+1", " 1"})
+  for (const char* bad :
+       {"", "G", "-1", "1X", "1 2", "1GG", "1GiBx", "nan", "inf", "1e30", "9e9T", "+1", " 1"})
     EXPECT_FALSE(parse_bytes(bad).has_value()) << bad;
 }
 
@@ -75,7 +76,8 @@ TEST(GlobMatch, StarsAndQuestionMarks) {
 }
 
 TEST(PlainScalar, FollowsTheCoreSchema) {
-  for (const char* text : {"", "~", "null", "NULL"}) EXPECT_TRUE(resolve_plain_scalar(text).is_null()) << text;
+  for (const char* text : {"", "~", "null", "NULL"})
+    EXPECT_TRUE(resolve_plain_scalar(text).is_null()) << text;
   EXPECT_EQ(resolve_plain_scalar("12"), 12);
   EXPECT_EQ(resolve_plain_scalar("+12"), 12);
   EXPECT_EQ(resolve_plain_scalar("-12"), -12);
@@ -84,14 +86,16 @@ TEST(PlainScalar, FollowsTheCoreSchema) {
   EXPECT_EQ(resolve_plain_scalar("1e-3"), 1e-3);
   EXPECT_EQ(resolve_plain_scalar(".5"), 0.5);
   EXPECT_EQ(resolve_plain_scalar("true"), true);
-  for (const char* text : {"yes", "inf", ".inf", "nan", "1.2.3", "0x", "0xG", "0x-1", "+-1", "--1", "-", "+", ".", "1e", "12a", "1 2", "1e999"})
+  for (const char* text : {"yes", "inf", ".inf", "nan", "1.2.3", "0x", "0xG", "0x-1", "+-1", "--1", "-", "+",
+                           ".", "1e", "12a", "1 2", "1e999"})
     EXPECT_TRUE(resolve_plain_scalar(text).is_string()) << text;
 }
 
 TEST(Utf8, WellFormedOnly) {
   for (const char* text : {"", "abc", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x90\xa7", "\xf4\x8f\xbf\xbf"})
     EXPECT_TRUE(is_clean_utf8(text)) << text;
-  for (const char* text : {"\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "a\xff"})
+  for (const char* text : {"\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                           "\xf8\x88\x80\x80\x80", "a\xff"})
     EXPECT_FALSE(is_clean_utf8(text)) << text;
   EXPECT_FALSE(is_clean_utf8(std::string("a\0b", 3)));
 }

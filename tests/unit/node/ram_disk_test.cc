@@ -31,7 +31,9 @@ TEST(RamDisk, AFolderThatIsNotThereYetIsOnItsParentsDisk) {
   EXPECT_GT(disk.total_bytes, 0u);
 }
 
-TEST(RamDisk, ProcIsNotMemory) { EXPECT_FALSE(inspect_ram_disk("/proc").in_memory); }
+TEST(RamDisk, ProcIsNotMemory) {
+  EXPECT_FALSE(inspect_ram_disk("/proc").in_memory);
+}
 
 TEST(RamDisk, ANameThatCannotExistIsAnError) {
   EXPECT_THROW(inspect_ram_disk("/" + std::string(5000, 'x')), Error);

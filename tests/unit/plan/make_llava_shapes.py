@@ -17,6 +17,7 @@ CASES = {
     "small": dict(vision_config=VISION, text_config=TEXT),
     "biases_and_head_dim": dict(vision_config=VISION, multimodal_projector_bias=False, vision_feature_layer=-1,
                                 text_config={**TEXT, "head_dim": 24, "attention_bias": True, "mlp_bias": True}),
+    "two_feature_layers": dict(vision_config=VISION, text_config=TEXT, vision_feature_layer=[-3, -2]),
     # Sizes that the files leave out have transformers' defaults.
     "sparse": dict(vision_config={"image_size": 64}, text_config={"num_hidden_layers": 1, "vocab_size": 100}),
     # The hub's llava-1.5-7b-hf: only totals are kept, the list is long.

@@ -17,10 +17,13 @@ using nlohmann::json;
 json fixture() {
   const char* directory = std::getenv("MSO_SRCDIR");
   if (!directory) directory = std::getenv("srcdir");
-  return json::parse(read_file(std::filesystem::path(directory ? directory : ".") / "tests/unit/plan/llava_shapes.json"));
+  return json::parse(
+      read_file(std::filesystem::path(directory ? directory : ".") / "tests/unit/plan/llava_shapes.json"));
 }
 
-json small() { return fixture().at("small").at("config"); }
+json small() {
+  return fixture().at("small").at("config");
+}
 
 const StageSummary& stage(const ModelSummary& model, const std::string& name) {
   return *std::ranges::find(model.stages, name, &StageSummary::name);
@@ -32,11 +35,12 @@ TEST(LlavaParameterShapes, HaveTheNamesAndShapesOfTransformers) {
   for (const auto& [name, entry] : cases.items()) {
     if (!entry.is_object() || !entry["parameters"].is_object()) continue;
     std::map<std::string, std::vector<int64_t>> ours, theirs = entry["parameters"];
-    for (const ParameterShape& parameter : llava_parameter_shapes(entry["config"])) ours[parameter.name] = parameter.shape;
+    for (const ParameterShape& parameter : llava_parameter_shapes(entry["config"]))
+      ours[parameter.name] = parameter.shape;
     EXPECT_EQ(ours, theirs) << name;
     ++compared;
   }
-  EXPECT_EQ(compared, 3);
+  EXPECT_EQ(compared, 4);
 }
 
 TEST(ModelSummary, CountsOfEachStageAreThoseOfTransformers) {
@@ -45,7 +49,8 @@ TEST(ModelSummary, CountsOfEachStageAreThoseOfTransformers) {
     if (!entry.is_object()) continue;
     const ModelSummary model = summarise_llava(entry["config"]);
     ASSERT_EQ(model.stages.size(), 3u);
-    for (const StageSummary& stage : model.stages) EXPECT_EQ(stage.parameters, entry["totals"][stage.name]) << name;
+    for (const StageSummary& stage : model.stages)
+      EXPECT_EQ(stage.parameters, entry["totals"][stage.name]) << name;
   }
 }
 
@@ -60,7 +65,8 @@ TEST(ModelSummary, VisionLayersBehindTheFeatureLayerAreNotTrained) {
   EXPECT_EQ(all.parameters - all.trainable_parameters, 2 * 48);
   json none = config;
   none["vision_feature_layer"] = 0;  // the embeddings
-  EXPECT_EQ(stage(summarise_llava(none), "vision_encoder").trainable_parameters, vision.trainable_parameters - 2 * layer);
+  EXPECT_EQ(stage(summarise_llava(none), "vision_encoder").trainable_parameters,
+            vision.trainable_parameters - 2 * layer);
 }
 
 TEST(ModelSummary, FreezesByStageAndByPattern) {
@@ -100,7 +106,8 @@ TEST(ModelSummary, FlopsOfTheDecoderAreTwoPerMatrixWeight) {
 TEST(ModelSummary, TiedEmbeddingsAreCountedOnceButMultipliedStill) {
   json tied = small();
   tied["text_config"]["tie_word_embeddings"] = true;
-  const StageSummary a = stage(summarise_llava(small()), "llm_decoder"), b = stage(summarise_llava(tied), "llm_decoder");
+  const StageSummary a = stage(summarise_llava(small()), "llm_decoder"),
+                     b = stage(summarise_llava(tied), "llm_decoder");
   EXPECT_EQ(a.parameters - b.parameters, 320 * 64);
   EXPECT_EQ(a.flops_per_position, b.flops_per_position);
 }
@@ -131,6 +138,8 @@ TEST(ModelSummary, RefusesSizesThatMakeNoSense) {
       {"/vision_feature_layer"_json_pointer, -5},
       {"/vision_feature_layer"_json_pointer, 4},
       {"/vision_feature_layer"_json_pointer, json::array({-2, -5})},
+      {"/vision_feature_layer"_json_pointer, json::array()},
+      {"/vision_feature_layer"_json_pointer, json::array({"a"})},
   };
   for (const auto& [where, value] : bad) {
     json config = small();

@@ -13,14 +13,18 @@ using nlohmann::json;
 ModelSummary model() {
   ModelSummary model;
   model.family = "llava";
-  model.stages = {{"vision_encoder", 1000, 800, 1e3, 10, 5}, {"projector", 200, 200, 1e2, 4, 4}, {"llm_decoder", 5000, 5000, 1e4, 40, 8}};
+  model.stages = {{"vision_encoder", 1000, 800, 1e3, 10, 5},
+                  {"projector", 200, 200, 1e2, 4, 4},
+                  {"llm_decoder", 5000, 5000, 1e4, 40, 8}};
   model.image_positions = 16;
   model.image_size = 28;
   model.vocabulary = 320;
   return model;
 }
 
-Plan plan(int ranks = 4) { return make_data_parallel_plan(model(), Config(), ranks); }
+Plan plan(int ranks = 4) {
+  return make_data_parallel_plan(model(), Config(), ranks);
+}
 
 TEST(DataParallelPlan, PutsEveryStageOnEveryRank) {
   const Plan p = plan(3);
@@ -167,8 +171,8 @@ TEST(MemoryEstimate, AddsUp) {
   EXPECT_EQ(m.staging, 12 * 1500);
   EXPECT_EQ(m.buckets, 4 * 6000);  // the whole model is smaller than two buckets
   EXPECT_EQ(m.decoded_ahead, 2 * 3 * 3 * 28 * 28 * 4);
-  EXPECT_EQ(m.total(), (6200 + 6000) * 4 + 12 * (200 + 50 + 1250) + (10 + 4 + 40) * 400 + 16 * 1500 + 12 * 1500 + 24000 +
-                           2 * 3 * 3 * 28 * 28 * 4);
+  EXPECT_EQ(m.total(), (6200 + 6000) * 4 + 12 * (200 + 50 + 1250) + (10 + 4 + 40) * 400 + 16 * 1500 +
+                           12 * 1500 + 24000 + 2 * 3 * 3 * 28 * 28 * 4);
 }
 
 TEST(MemoryEstimate, BeforeTheFirstTrainedStageNothingIsKept) {
