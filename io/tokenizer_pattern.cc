@@ -17,9 +17,11 @@ constexpr std::string_view kSpace =
 constexpr std::string_view kNotSpace =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-// Its \w is Alphabetic, M, Nd and Pc; the letters in circles and squares are Alphabetic by Other_Alphabetic.
+// Its \w is Alphabetic, M, Nd and Pc (the letters in circles and squares are Alphabetic by Other_Alphabetic), and of
+// Latin-1 also the small and the broken numbers.
 constexpr std::string_view kWord =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})"
+    R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
 [[noreturn]] void refuse(std::string_view what) {
   throw std::invalid_argument("'" + std::string(what) + "' in a pattern is not supported");
