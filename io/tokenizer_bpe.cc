@@ -68,13 +68,10 @@ BpeModel::BpeModel(std::unordered_map<std::string, int32_t> vocabulary,
   static std::atomic<uint64_t> serials{0};
   serial_ = ++serials;
 
+  tokens_.reserve(vocabulary_.size());
   for (const auto& [token, id] : vocabulary_) {
-    if (static_cast<size_t>(id) >= tokens_.size()) tokens_.resize(static_cast<size_t>(id) + 1);
-    present_.resize(tokens_.size());
-    if (present_[static_cast<size_t>(id)])
-      throw std::invalid_argument("two tokens have the id " + std::to_string(id));
-    present_[static_cast<size_t>(id)] = true;
-    tokens_[static_cast<size_t>(id)] = token;
+    if (!tokens_.emplace(id, &token).second) throw std::invalid_argument("two tokens have the id " + std::to_string(id));
+    max_id_ = std::max<int64_t>(max_id_, id);
   }
   if (options_.unk_token) unk_id_ = id(*options_.unk_token);
 
@@ -128,8 +125,8 @@ std::optional<int32_t> BpeModel::id(std::string_view token) const {
 }
 
 const std::string* BpeModel::token(int64_t id) const {
-  if (id < 0 || id > max_id() || !present_[static_cast<size_t>(id)]) return nullptr;
-  return &tokens_[static_cast<size_t>(id)];
+  auto it = tokens_.find(id);
+  return it == tokens_.end() ? nullptr : it->second;
 }
 
 BpeModel::Symbol BpeModel::symbol_of(std::string_view character) const {

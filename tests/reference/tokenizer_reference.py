@@ -235,6 +235,27 @@ def write_fixtures(folder, lines):
     return 0
 
 
+def loads_with_transformers(folder, source, config):
+    """Whether AutoTokenizer takes the texts that an export writes."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        print("skipped: transformers is not there to load the export")
+        return True
+    folder = os.path.join(folder, "export")
+    os.makedirs(folder)
+    for name, text in (("tokenizer.json", source), ("tokenizer_config.json", config)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer("\u00e4<image>").input_ids
+    found = (len(tokenizer), tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id, ids,
+             tokenizer.decode(ids, skip_special_tokens=True))
+    expected = (264, 256, 257, 258, [257, 0xc3, 0xa4, 259], "\u00e4")
+    print("bytes: loads with AutoTokenizer" if found == expected else f"bytes: AutoTokenizer gives {found}, not {expected}")
+    return found == expected
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--speed", action="store_true")
@@ -263,6 +284,7 @@ def main():
                 dump = subprocess.run([os.path.join(os.environ.get("MSO_BUILD", "."), "tokenize"), "bytes", "--dump"],
                                       stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
                 tokenizer, where = Tokenizer.from_str(dump[0]), "bytes"
+                failed |= not loads_with_transformers(temporary, *dump)
             else:
                 if not os.path.exists(path):
                     make(name, lines, arguments.vocabulary).save(path)
