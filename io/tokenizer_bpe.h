@@ -1,5 +1,5 @@
-// Byte-pair encoding of one word: a vocabulary, ranked merges, and what stands for characters outside the vocabulary.
-// Gives the ids of `tokenizers`' BPE model (models/bpe/model.rs, word.rs).
+// Byte-pair encoding of one word: a vocabulary, ranked merges, and what stands for characters outside the
+// vocabulary. Gives the ids of `tokenizers`' BPE model (models/bpe/model.rs, word.rs).
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,9 @@ class BpeModel {
     bool byte_level = false;     // words come as bytes, the vocabulary writes them in GPT-2's letters
   };
 
-  // `merges`: pairs of tokens in order of rank. Throws std::invalid_argument for a merge of tokens which, or whose
-  // joined token, are not in the vocabulary, and for an id given to two tokens; the caller knows the path.
+  // `merges`: pairs of tokens in order of rank. Throws std::invalid_argument for a merge of tokens which, or
+  // whose joined token, are not in the vocabulary, and for an id given to two tokens; the caller knows the
+  // path.
   BpeModel(std::unordered_map<std::string, int32_t> vocabulary,
            const std::vector<std::pair<std::string, std::string>>& merges, Options options);
 

@@ -1,5 +1,5 @@
-// What tokenizer.json may hold: refusals with the JSON path, added tokens, splitting behaviours, hostile patterns.
-// Expected ids are those of the `tokenizers` package.
+// What tokenizer.json may hold: refusals with the JSON path, added tokens, splitting behaviours, hostile
+// patterns. Expected ids are those of the `tokenizers` package.
 #include "io/tokenizer_json.h"
 
 #include <gtest/gtest.h>
@@ -16,11 +16,14 @@ namespace {
 using Ids = std::vector<int64_t>;
 using nlohmann::json;
 
-std::unique_ptr<Tokenizer> parse(const json& root) { return parse_tokenizer(root.dump(), "", "t.json"); }
+std::unique_ptr<Tokenizer> parse(const json& root) {
+  return parse_tokenizer(root.dump(), "", "t.json");
+}
 
 // Letters a–e are ids 1–5, <unk> 0, then the merges ab, abc, de.
 json small() {
-  return json::parse(R"({"added_tokens": [], "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+  return json::parse(
+      R"({"added_tokens": [], "normalizer": null, "pre_tokenizer": null, "post_processor": null,
     "decoder": {"type": "Fuse"},
     "model": {"type": "BPE", "unk_token": "<unk>", "vocab": {"<unk>": 0, "a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "ab": 6,
       "abc": 7, "de": 8}, "merges": [["a", "b"], ["ab", "c"], ["d", "e"]]}})");
@@ -28,7 +31,8 @@ json small() {
 
 json with_pattern(const std::string& pattern, const std::string& behavior = "Isolated", bool invert = false) {
   json root = small();
-  root["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", behavior}, {"invert", invert}};
+  root["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", behavior}, {"invert", invert}};
   root["model"]["fuse_unk"] = true;
   return root;
 }
@@ -65,18 +69,30 @@ TEST(TokenizerJson, RefusesWhatItDoesNotKnowAndSaysWhere) {
       {"/model/byte_fallback", R"("yes")", "/model/byte_fallback"},
       {"/model", "null", "/model"},
       {"/normalizer", R"({"type": "Lowercase"})", "/normalizer/type"},
-      {"/normalizer", R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nmt"}]})", "/normalizer/normalizers/1/type"},
-      {"/normalizer", R"({"type": "Replace", "pattern": {"Regex": "("}, "content": ""})", "/normalizer/pattern/Regex"},
+      {"/normalizer", R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nmt"}]})",
+       "/normalizer/normalizers/1/type"},
+      {"/normalizer", R"({"type": "Replace", "pattern": {"Regex": "("}, "content": ""})",
+       "/normalizer/pattern/Regex"},
       {"/normalizer", R"([])", "/normalizer"},
       {"/pre_tokenizer", R"({"type": "Whitespace"})", "/pre_tokenizer/type"},
-      {"/pre_tokenizer", R"({"type": "Split", "pattern": {}, "behavior": "Isolated"})", "/pre_tokenizer/pattern"},
-      {"/pre_tokenizer", R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Other"})", "/pre_tokenizer/behavior"},
+      {"/pre_tokenizer", R"({"type": "Split", "pattern": {}, "behavior": "Isolated"})",
+       "/pre_tokenizer/pattern"},
+      {"/pre_tokenizer", R"({"type": "Split", "pattern": {"String": "a"}, "behavior": "Other"})",
+       "/pre_tokenizer/behavior"},
       {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "ab"})", "/pre_tokenizer/replacement"},
-      {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "x"})", "/pre_tokenizer/prepend_scheme"},
-      {"/pre_tokenizer", R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "ByteLevel"}]})", "/pre_tokenizer/pretokenizers/1"},
+      {"/pre_tokenizer", R"({"type": "Metaspace", "replacement": "_", "prepend_scheme": "x"})",
+       "/pre_tokenizer/prepend_scheme"},
+      {"/pre_tokenizer",
+       R"({"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "ByteLevel"}]})",
+       "/pre_tokenizer/pretokenizers/1"},
       {"/post_processor", R"({"type": "Other"})", "/post_processor/type"},
-      {"/post_processor", R"({"type": "TemplateProcessing", "single": [], "special_tokens": {}})", "/post_processor/single"},
-      {"/post_processor", R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}], "special_tokens": {}})", "/post_processor/special_tokens"},
+      {"/post_processor", R"({"type": "TemplateProcessing", "single": [], "special_tokens": {}})",
+       "/post_processor/single"},
+      {"/post_processor",
+       R"({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x"}}], "special_tokens": {}})",
+       "/post_processor/special_tokens"},
+      {"/post_processor", R"({"type": "RobertaProcessing", "cls": ["<s>"], "sep": ["</s>", 2]})",
+       "/post_processor/cls"},
       {"/decoder", R"({"type": "WordPiece"})", "/decoder/type"},
       {"/decoder", R"({"type": "Strip", "content": " ", "start": -1, "stop": 0})", "/decoder/start"},
       {"/added_tokens", R"([{"content": "x"}])", "/added_tokens/0"},
@@ -85,7 +101,8 @@ TEST(TokenizerJson, RefusesWhatItDoesNotKnowAndSaysWhere) {
   for (const Case& c : cases) {
     json root = small();
     root[json::json_pointer(c.pointer)] = json::parse(c.value);
-    EXPECT_NE(refusal(root).find(c.expected), std::string::npos) << c.pointer << " " << c.value << ": " << refusal(root);
+    EXPECT_NE(refusal(root).find(c.expected), std::string::npos)
+        << c.pointer << " " << c.value << ": " << refusal(root);
   }
   json deep = {{"type", "NFC"}};
   for (int i = 0; i < 2000; ++i) deep = {{"type", "Sequence"}, {"normalizers", json::array({deep})}};
@@ -114,7 +131,9 @@ TEST(TokenizerJson, ByteFallbackNeedsAllBytesOfTheCharacter) {
   root["decoder"] = {{"type", "ByteFallback"}};
   auto tokenizer = parse(root);
   EXPECT_EQ(tokenizer->encode("a\u00e9\u00e8"), (Ids{1, 9, 10, 0}));
-  EXPECT_EQ(tokenizer->decode(Ids{9, 10, 1, 10, 9}), "\u00e9" "a\uFFFD\uFFFD");
+  EXPECT_EQ(tokenizer->decode(Ids{9, 10, 1, 10, 9}),
+            "\u00e9"
+            "a\uFFFD\uFFFD");
 }
 
 TEST(TokenizerJson, IgnoreMergesTakesWholeWords) {
@@ -133,14 +152,17 @@ TEST(TokenizerJson, AddedTokensOutsideTheVocabularyAreNumberedOn) {
   auto tokenizer = parse(root);
   EXPECT_EQ(tokenizer->vocabulary_size(), 11);
   EXPECT_EQ(tokenizer->encode("<x><x>y<x>"), (Ids{9, 10, 9}));
-  EXPECT_EQ(tokenizer->encode("<x>ya"), (Ids{0, 0, 0, 0, 1}));  // refused as part of a word; <x> is not tried then
+  EXPECT_EQ(tokenizer->encode("<x>ya"),
+            (Ids{0, 0, 0, 0, 1}));  // refused as part of a word; <x> is not tried then
   EXPECT_EQ(tokenizer->encode("abc"), (Ids{6, 3}));
   EXPECT_EQ(tokenizer->decode(Ids{9, 3, 10}, true), "c<x>y");
 }
 
 // "ab1 2cd" cut at [0-9] in every way; <unk> stands for the digits and the space.
 TEST(TokenizerJson, SplitBehaviours) {
-  auto words = [](const char* behavior, bool invert) { return parse(with_pattern("[12]+", behavior, invert))->encode("ab1122 2cde"); };
+  auto words = [](const char* behavior, bool invert) {
+    return parse(with_pattern("[12]+", behavior, invert))->encode("ab1122 2cde");
+  };
   EXPECT_EQ(words("Isolated", false), (Ids{6, 0, 0, 0, 3, 8}));
   EXPECT_EQ(words("Removed", false), (Ids{6, 0, 3, 8}));
   EXPECT_EQ(words("Removed", true), (Ids{0, 0}));
@@ -163,12 +185,14 @@ TEST(TokenizerJson, HostilePatternsEndInAnError) {
     EXPECT_EQ(error.exit_code(), ExitCode::kBadData);
     EXPECT_NE(std::string(error.what()).find("limit"), std::string::npos) << error.what();
   }
-  EXPECT_NE(refusal(with_pattern(std::string(100000, 'a'))).find("/pre_tokenizer/pattern/Regex"), std::string::npos);
+  EXPECT_NE(refusal(with_pattern(std::string(100000, 'a'))).find("/pre_tokenizer/pattern/Regex"),
+            std::string::npos);
   EXPECT_NE(refusal(with_pattern(std::string(1000, '(') + std::string(1000, ')'))), "accepted");
   EXPECT_NE(refusal(with_pattern("(?:(?:a{60000}){60000}){60000}")), "accepted");
   json root = small();
   json twice = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
-  root["normalizer"] = {{"type", "Sequence"}, {"normalizers", json::array({twice, twice, twice, twice, twice})}};
+  root["normalizer"] = {{"type", "Sequence"},
+                        {"normalizers", json::array({twice, twice, twice, twice, twice})}};
   EXPECT_THROW(parse(root)->encode("a"), Error);
 }
 
@@ -182,8 +206,11 @@ TEST(TranslatePattern, SpellsOutWhatDiffers) {
 }
 
 TEST(TranslatePattern, RefusesWhatWouldMeanSomethingElse) {
-  for (const char* pattern : {R"(\b)", R"(\A)", R"(\1)", R"(\k<n>)", R"(\g<n>)", R"(\R)", R"(\X)", R"([a[b]])", R"([a&&b])", "[", "[]a]", "a(?i)b",
-                              "(?m)a", "(?<n>a)", "(?#c)", "(*FAIL)", "a{2}+", "a{1,2}+", "a{2}?", R"(\p{)", R"(\p{L&})", R"([\W])", "\\", R"(\xff)", "\\x{110000000}"})
+  for (const char* pattern :
+       {R"(\b)",     R"(\A)",     R"(\1)",   R"(\k<n>)",      R"(\g<n>)", R"(\R)",  R"(\X)",
+        R"([a[b]])", R"([a&&b])", "[",       "[]a]",          "a(?i)b",   "(?m)a",  "(?<n>a)",
+        "(?#c)",     "(*FAIL)",   "a{2}+",   "a{1,2}+",       "a{2}?",    R"(\p{)", R"(\p{L&})",
+        R"([\W])",   "\\",        R"(\xff)", "\\x{110000000}"})
     EXPECT_THROW(translate_pattern(pattern), std::invalid_argument) << pattern;
 }
 

@@ -94,7 +94,8 @@ TEST_P(Fixture, GivesTheIdsAndTextsOfTheTokenizersPackage) {
 TEST_P(Fixture, IsTheSameFromSeveralThreads) {
   const auto expected = nlohmann::json::parse(read_file(fixture("expected.json"))).at(GetParam());
   auto tokenizer = load_tokenizer(fixture(GetParam() + std::string(".json")));
-  auto other = load_tokenizer("bytes");  // its words must not be mixed up with the first one's in a thread's cache
+  auto other =
+      load_tokenizer("bytes");  // its words must not be mixed up with the first one's in a thread's cache
   std::vector<std::thread> threads;
   std::vector<int> wrong(4);
   for (size_t i = 0; i < wrong.size(); ++i)
@@ -143,7 +144,8 @@ TEST(Tokenizer, SpecialTokensComeFromTheFilesBeside) {
   EXPECT_EQ(tokenizer->eos_id(), 2);
   EXPECT_EQ(tokenizer->pad_id(), std::nullopt);
 
-  folder.write("special_tokens_map.json", R"({"bos_token": {"content": "<s>", "lstrip": false}, "pad_token": "<unk>"})");
+  folder.write("special_tokens_map.json",
+               R"({"bos_token": {"content": "<s>", "lstrip": false}, "pad_token": "<unk>"})");
   tokenizer = load_tokenizer(folder.path());
   EXPECT_EQ(tokenizer->bos_id(), 1);
   EXPECT_EQ(tokenizer->eos_id(), 2);
@@ -155,7 +157,8 @@ TEST(Tokenizer, SpecialTokensComeFromTheFilesBeside) {
   EXPECT_EQ(again->pad_id(), 0);
   EXPECT_EQ(again->fingerprint(), tokenizer->fingerprint());
 
-  const std::string config = R"({"bos_token": "</s>", "eos_token": null, "pad_token": {"content": "<image>"}, "x": 1})";
+  const std::string config =
+      R"({"bos_token": "</s>", "eos_token": null, "pad_token": {"content": "<image>"}, "x": 1})";
   folder.write("tokenizer_config.json", config);
   std::string before = tokenizer->fingerprint();
   tokenizer = load_tokenizer(folder.path());
