@@ -29,3 +29,9 @@ base_tests_SOURCES = tests/unit/base/random_test.cc tests/unit/base/config_test.
 base_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS) $(YAML_CFLAGS)
 base_tests_LDADD = libmso_base.la $(GTEST_LIBS)
 endif
+EXTRA_DIST += tests/unit/base/make_safetensors_fixture.py tests/unit/base/fixtures/safetensors/all_types.safetensors \
+  tests/unit/base/fixtures/safetensors/sharded/model-00001-of-00002.safetensors \
+  tests/unit/base/fixtures/safetensors/sharded/model-00002-of-00002.safetensors \
+  tests/unit/base/fixtures/safetensors/sharded/model.safetensors.index.json \
+  tests/fuzz/fuzz_safetensors.cc tests/fuzz/corpus/safetensors/all_types tests/fuzz/corpus/safetensors/metadata \
+  tests/fuzz/corpus/safetensors/one tests/fuzz/corpus/safetensors/overflow tests/fuzz/corpus/safetensors/overlap

@@ -3,6 +3,7 @@
 noinst_LTLIBRARIES += libmso_model_files.la
 libmso_model_files_la_SOURCES = \
   runtime/model/hf_config.cc runtime/model/hf_config.h \
+  runtime/model/hf_export.cc runtime/model/hf_export.h \
   runtime/model/hf_names.cc runtime/model/hf_names.h \
   runtime/model/model_options.cc runtime/model/model_options.h \
   runtime/model/parameters.cc runtime/model/parameters.h
@@ -30,4 +31,23 @@ noinst_PROGRAMS += tests/reference/parity
 tests_reference_parity_SOURCES = tests/reference/parity.cc
 tests_reference_parity_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
 tests_reference_parity_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_base.la $(TORCH_LIBS)
+endif
+
+if BUILD_TRAIN
+EXTRA_PROGRAMS += contrib/bench/model_bench
+contrib_bench_model_bench_SOURCES = contrib/bench/model_bench.cc
+contrib_bench_model_bench_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
+contrib_bench_model_bench_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_base.la $(TORCH_LIBS)
+endif
+EXTRA_DIST += contrib/bench/peer_model.py tests/reference/make_reference.py tests/reference/export_reference.py \
+  tests/reference/README.md \
+  tests/reference/cases/llava_tiny/case.json tests/reference/cases/llava_tiny/config.json \
+  tests/reference/cases/llava_tiny/expected.safetensors tests/reference/cases/llava_tiny/inputs.safetensors \
+  tests/reference/cases/llava_tiny/model.safetensors
+
+if BUILD_IO
+noinst_PROGRAMS += tests/reference/export_model
+tests_reference_export_model_SOURCES = tests/reference/export_model.cc
+tests_reference_export_model_CXXFLAGS = $(AM_CXXFLAGS)
+tests_reference_export_model_LDADD = libmso_io.la libmso_model_files.la libmso_comm.la libmso_base.la
 endif

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""An exported folder loads in transformers (4.57 and 5): no key missing or unexpected, same logits, AutoProcessor too.
+
+usage: MSO_BUILD=build export_reference.py     (needs torch, transformers; run once per version to be tested)
+Makes a small model, saves it, has export_model export it with the byte tokenizer (in one file and in shards), loads the
+result, and compares with the original.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy
+import torch
+import transformers as tf
+from PIL import Image
+
+
+def check(condition, message):
+    if not condition:
+        sys.exit(f"export_reference: {message} (transformers {tf.__version__})")
+
+
+def main():
+    build = pathlib.Path(os.environ.get("MSO_BUILD", "build"))
+    torch.manual_seed(0)
+    for name, text, extra, shard in (
+            ("plain", {}, {}, None),
+            ("tied", dict(tie_word_embeddings=True, num_key_value_heads=1, attention_bias=True), dict(vision_feature_layer=-1), None),
+            ("sharded", {}, dict(vision_feature_select_strategy="full"), "60000")):
+        config = tf.LlavaConfig(
+            vision_config=tf.CLIPVisionConfig(hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4,
+                                              image_size=28, patch_size=7),
+            text_config=tf.LlamaConfig(**{**dict(vocab_size=264, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                                                 num_attention_heads=4, num_key_value_heads=2), **text}),
+            image_token_index=259, tie_word_embeddings=text.get("tie_word_embeddings", False), **extra)
+        original = tf.LlavaForConditionalGeneration(config).float().eval()
+        with tempfile.TemporaryDirectory() as work:
+            work = pathlib.Path(work)
+            original.save_pretrained(work / "in")
+            subprocess.run([build / "tests/reference/export_model", work / "in", "bytes", work / "out"] + ([shard] if shard else []), check=True)
+            check((work / "out/model.safetensors.index.json").exists() == bool(shard), f"{name}: wrong number of files")
+            model, info = tf.LlavaForConditionalGeneration.from_pretrained(work / "out", output_loading_info=True)
+            for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
+                check(not info.get(kind), f"{name}: {kind}: {info.get(kind)}")
+            check(model.dtype == torch.float32, f"{name}: loads as {model.dtype}")
+            for (key, a), (_, b) in zip(original.state_dict().items(), model.state_dict().items()):
+                check(torch.equal(a, b), f"{name}: {key} differs")
+            processor = tf.AutoProcessor.from_pretrained(work / "out")
+            check(type(processor).__name__ == "LlavaProcessor", f"{name}: AutoProcessor gives {type(processor).__name__}")
+            picture = Image.fromarray(numpy.random.default_rng(0).integers(0, 256, (40, 30, 3), dtype=numpy.uint8))
+            batch = processor(images=picture, text="<image>a cat — ü", return_tensors="pt")
+            images = 16 + (extra.get("vision_feature_select_strategy") == "full")
+            ids = batch["input_ids"][0].tolist()
+            check(ids == [257] + [259] * images + list("a cat — ü".encode()), f"{name}: wrong ids: {ids}")
+            with torch.no_grad():
+                right, ours = original(**batch).logits, model.eval()(**batch).logits
+            check(torch.equal(right, ours), f"{name}: logits differ by {(right - ours).abs().max().item()}")
+            check(model.generation_config.eos_token_id == 258, f"{name}: generation_config: eos {model.generation_config.eos_token_id}")
+    print(f"export: loads in transformers {tf.__version__}")
+
+
+if __name__ == "__main__":
+    main()
