@@ -11,7 +11,7 @@ namespace mso {
 namespace {
 
 void log_message(void* context, int level, const char* format, va_list arguments) {
-  if (level > AV_LOG_WARNING || !spdlog::should_log(spdlog::level::debug)) return;
+  if (level > AV_LOG_WARNING || !log_enabled(LogLevel::kDebug)) return;
   char line[512];
   int print_prefix = 1;
   av_log_format_line2(context, level, format, arguments, line, sizeof line, &print_prefix);

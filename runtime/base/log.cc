@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 
 #include <chrono>
 #include <map>
@@ -10,17 +11,44 @@
 
 namespace mso {
 
+namespace {
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug: return spdlog::level::debug;
+    case LogLevel::kInfo: return spdlog::level::info;
+    case LogLevel::kWarn: return spdlog::level::warn;
+    case LogLevel::kError: return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+std::string pattern(int rank) {
+  return "%H:%M:%S.%e %^%l%$ " + (rank < 0 ? std::string() : "[rank " + std::to_string(rank) + "] ") + "%v";
+}
+
+}  // namespace
+
 void init_logging(const std::string& level, int rank) {
-  spdlog::level::level_enum parsed = spdlog::level::from_str(level);
+  const spdlog::level::level_enum parsed = spdlog::level::from_str(level);
   if (parsed == spdlog::level::off && level != "off")
     throw Error("unknown log level", level, "use debug, info, warn or error", ExitCode::kBadUsage);
   auto logger = std::make_shared<spdlog::logger>("mso", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
   logger->set_level(parsed);
   logger->flush_on(spdlog::level::info);
-  std::string who = rank < 0 ? "" : "[rank " + std::to_string(rank) + "] ";
-  logger->set_pattern("%H:%M:%S.%e %^%l%$ " + who + "%v");
+  logger->set_pattern(pattern(rank));
   spdlog::set_default_logger(logger);
 }
+
+void set_log_rank(int rank) { spdlog::default_logger()->set_pattern(pattern(rank)); }
+
+bool log_enabled(LogLevel level) { return spdlog::default_logger_raw()->should_log(to_spdlog(level)); }
+
+void write_log(LogLevel level, std::string_view text) {
+  spdlog::default_logger_raw()->log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
+void flush_log() { spdlog::default_logger_raw()->flush(); }
 
 bool log_allowed(std::string_view kind, long* suppressed) {
   struct State {

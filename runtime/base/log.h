@@ -1,32 +1,44 @@
 // Logging: one line per event on standard error, with rank and time; repeated kinds are rate-limited.
-// Use the spdlog-style functions: log_info("packed {} samples", n). Thread-safe.
+// Use it with fmt's placeholders: log_info("packed {} samples", n). Thread-safe.
 #pragma once
 
-#include <spdlog/spdlog.h>
+#include <fmt/core.h>  // not spdlog's headers, which cost every file three seconds of compiling
 
 #include <string>
 #include <string_view>
 
 namespace mso {
 
-// Called once by main(): level is debug|info|warn|error (anything else: Error). `rank` < 0: no rank shown.
+enum class LogLevel { kDebug, kInfo, kWarn, kError };
+
+// Called by main(): level is debug|info|warn|error|off (anything else: Error). `rank` < 0: no rank shown.
 void init_logging(const std::string& level, int rank = -1);
+// Shows this rank in every line from now on.
+void set_log_rank(int rank);
+
+bool log_enabled(LogLevel level);
+void write_log(LogLevel level, std::string_view text);
+void flush_log();  // before the process leaves without running destructors
 
 template <typename... Args>
-void log_debug(spdlog::format_string_t<Args...> format, Args&&... args) {
-  spdlog::debug(format, std::forward<Args>(args)...);
+void log_at(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
+  if (log_enabled(level)) write_log(level, fmt::format(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
-void log_info(spdlog::format_string_t<Args...> format, Args&&... args) {
-  spdlog::info(format, std::forward<Args>(args)...);
+void log_debug(fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::kDebug, format, std::forward<Args>(args)...);
 }
 template <typename... Args>
-void log_warn(spdlog::format_string_t<Args...> format, Args&&... args) {
-  spdlog::warn(format, std::forward<Args>(args)...);
+void log_info(fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::kInfo, format, std::forward<Args>(args)...);
 }
 template <typename... Args>
-void log_error(spdlog::format_string_t<Args...> format, Args&&... args) {
-  spdlog::error(format, std::forward<Args>(args)...);
+void log_warn(fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::kWarn, format, std::forward<Args>(args)...);
+}
+template <typename... Args>
+void log_error(fmt::format_string<Args...> format, Args&&... args) {
+  log_at(LogLevel::kError, format, std::forward<Args>(args)...);
 }
 
 // True for the first event of `kind` and then at most once a minute, so that a million bad samples

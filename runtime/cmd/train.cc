@@ -46,8 +46,7 @@ void print_how_to_go_on(const World& world, const Config& config, ExitCode code,
 
 int run_training(const TrainOptions& options) {
   World world;
-  init_logging(std::string(spdlog::level::to_string_view(spdlog::default_logger()->level()).data()),
-               world.size() > 1 ? world.rank() : -1);
+  if (world.size() > 1) set_log_rank(world.rank());
   set_kill_point_rank(world.rank());
   std::unique_ptr<Trainer> trainer;
   LoadedConfig loaded;

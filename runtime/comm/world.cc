@@ -147,7 +147,7 @@ World::~World() {
 }
 
 void World::abandon(int exit_code) {
-  spdlog::default_logger()->flush();
+  flush_log();
   std::fflush(nullptr);
   _exit(exit_code);
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 

@@ -39,7 +39,7 @@ void kill_and_resume(const std::string& point, const std::string& order, int sta
   for (int start = 0; start < starts; ++start) {
     pid_t child = ::fork();
     if (child == 0) {
-      spdlog::set_level(spdlog::level::off);
+      init_logging("off");
       set_kill_order(order);
       run_tiny({.folder = folder.path(),
                 .ranks = 2,
