@@ -1,4 +1,4 @@
-// Every named moment at which MSO_KILL_AT can kill a process that takes snapshots, and what is on disk then.
+// Every named moment at which MSO_KILL_AT can kill a process that trains and takes snapshots.
 #pragma once
 
 #include <string_view>
@@ -9,6 +9,19 @@ struct KillPoint {
   std::string_view name, state;
 };
 
+// Of a training step; they stand in runtime/exec.
+inline constexpr KillPoint kTrainingKillPoints[] = {
+    {"train_step_begin", "the step has not begun"},
+    {"train_batch_ready", "this rank has its samples"},
+    {"train_ledger_written", "samples that could not be used are in the ledger, the step is not trained"},
+    {"train_micro_batch_done", "one micro-batch is through"},
+    {"train_gradients_reduced", "the step's gradients are summed over ranks"},
+    {"train_sums_agreed", "loss, norm and snapshot flags are summed"},
+    {"train_optimizer_done", "this rank has the new weights"},
+    {"train_step_end", "the step's line is in metrics.jsonl"},
+};
+
+// Of writing snapshots, and what is on disk then.
 inline constexpr KillPoint kKillPoints[] = {
     {"l0_begin", "nothing of this L0 snapshot is written"},
     {"l0_after_reuse", "the older generation was renamed to a temporary name (or a new file made)"},

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace mso {
 
@@ -46,6 +47,22 @@ std::optional<uint64_t> parse_digits(const std::string& text, size_t at_least) {
     value = value * 10 + (c - '0');
   }
   return value;
+}
+
+// The newest start that used this RAM disk, with a checksum: a damaged number must not fence anybody.
+std::string attempt_text(int64_t attempt) {
+  const std::string number = std::to_string(attempt);
+  return number + " " + hex64(hash64(number)) + "\n";
+}
+// 0 where the file is missing (the directory has vanished: publishing will say so) or damaged.
+int64_t read_newest_attempt(const std::filesystem::path& file) {
+  try {
+    const std::string text = read_file(file, 64);
+    const auto number = parse_digits(text.substr(0, text.find(' ')), 1);
+    if (number && text == attempt_text(static_cast<int64_t>(*number))) return static_cast<int64_t>(*number);
+  } catch (const Error&) {
+  }
+  return 0;
 }
 
 }  // namespace
@@ -159,26 +176,17 @@ void Level0Store::prepare() {
       if (name.starts_with(kTemporary)) ::unlinkat(directory.get(), name.c_str(), 0);
   }
   const std::filesystem::path file = run_directory() / "attempt";
-  int64_t known = 0;
-  try {
-    known = std::stoll(read_file(file, 64));
-  } catch (const std::exception&) {
-  }
-  if (known >= attempt_) return;
+  if (read_newest_attempt(file) >= attempt_) return;
   // Ranks of a node may do this at once: each under its own name.
   const std::filesystem::path beside = run_directory() / ("attempt.tmp-" + rank_folder(rank_));
   FileDescriptor fd = open_file(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
-  const std::string text = std::to_string(attempt_) + "\n";
+  const std::string text = attempt_text(attempt_);
   write_all(fd.get(), text.data(), text.size(), beside);
   if (::rename(beside.c_str(), file.c_str()) != 0) throw system_error("cannot rename", beside.string());
 }
 
 bool Level0Store::attempt_is_current() const {
-  try {
-    return std::stoll(read_file(run_directory() / "attempt", 64)) <= attempt_;
-  } catch (const std::exception&) {
-    return true;  // the directory has vanished: publishing will say so
-  }
+  return read_newest_attempt(run_directory() / "attempt") <= attempt_;
 }
 
 GenerationFile Level0Store::open_generation(Kind kind, std::optional<GenerationName> protect) {

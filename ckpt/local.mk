@@ -8,6 +8,7 @@ libmso_ckpt_la_SOURCES = \
   ckpt/gather.h \
   ckpt/hdf5_file.cc ckpt/hdf5_file.h \
   ckpt/hdf5_memory_driver.cc ckpt/hdf5_memory_driver.h \
+  ckpt/inspect.cc ckpt/inspect.h \
   ckpt/kill_points.h \
   ckpt/level0_store.cc ckpt/level0_store.h \
   ckpt/partner.cc ckpt/partner.h \
@@ -31,10 +32,11 @@ TESTS += ckpt_tests
 ckpt_tests_SOURCES = \
   tests/unit/ckpt/decisions_test.cc tests/unit/ckpt/disruption_test.cc \
   tests/unit/ckpt/manager_test.cc \
-  tests/unit/ckpt/shard_file_test.cc \
+  tests/unit/ckpt/reference_test.cc tests/unit/ckpt/shard_file_test.cc \
   tests/unit/ckpt/thread_communicator.h \
   tests/unit/ckpt/tiny_run.cc tests/unit/ckpt/tiny_run.h
 ckpt_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS)
 ckpt_tests_LDADD = libmso_ckpt.la libmso_comm.la libmso_base.la $(GTEST_LIBS)
 endif
 endif
+EXTRA_DIST += tests/cli/ckpt.bats tests/reference/ckpt_reference.py

@@ -17,8 +17,8 @@ namespace mso {
 namespace {
 
 nlohmann::json to_json(const ShardFile& f) {
-  return {static_cast<int>(f.level),  f.step, f.attempt, f.writers, f.writer, f.exact, f.holder,
-          static_cast<int>(f.source), f.path, f.size,    f.valid,   f.problem};
+  return {static_cast<int>(f.level),  f.step, f.attempt, f.writers, f.writer,  f.exact, f.holder,
+          static_cast<int>(f.source), f.path, f.size,    f.valid,   f.problem, f.time};
 }
 
 ShardFile from_json(const nlohmann::json& j) {
@@ -27,7 +27,7 @@ ShardFile from_json(const nlohmann::json& j) {
   f.step = j.at(1), f.attempt = j.at(2), f.writers = j.at(3), f.writer = j.at(4), f.exact = j.at(5),
   f.holder = j.at(6);
   f.source = static_cast<ShardSource>(j.at(7).get<int>());
-  f.path = j.at(8), f.size = j.at(9), f.valid = j.at(10), f.problem = j.at(11);
+  f.path = j.at(8), f.size = j.at(9), f.valid = j.at(10), f.problem = j.at(11), f.time = j.at(12);
   return f;
 }
 
@@ -41,18 +41,14 @@ ShardFile describe(const ShardHeader& header, const std::string& path) {
   f.exact = header.exact;
   f.path = path;
   f.size = header.size;
+  f.time = header.time;
   return f;
 }
-
-struct Lists {
-  std::vector<ShardFile> files;
-  std::vector<std::string> unknown;
-};
 
 // All generations of the run on this node's RAM disk that are this rank's to look at: its own directory's,
 // and its share of those of ranks that are elsewhere now.
 void list_level0(const CheckpointSettings& settings, int rank, const std::vector<std::string>& nodes,
-                 Lists& lists) {
+                 FoundFiles& lists) {
   std::vector<int> local;
   for (int r = 0; r < static_cast<int>(nodes.size()); ++r)
     if (nodes[r] == settings.node) local.push_back(r);
@@ -83,7 +79,8 @@ void list_level0(const CheckpointSettings& settings, int rank, const std::vector
 }
 
 // This rank's share of the states of a level on shared storage.
-void list_shared(const CheckpointSettings& settings, SnapshotLevel level, int rank, int ranks, Lists& lists) {
+void list_shared(const CheckpointSettings& settings, SnapshotLevel level, int rank, int ranks,
+                 FoundFiles& lists) {
   LevelListing listing = list_level(settings.run_dir, level, rank, ranks);
   if (rank == 0) lists.unknown.insert(lists.unknown.end(), listing.unknown.begin(), listing.unknown.end());
   for (const StateFolder& state : listing.states) {
@@ -114,29 +111,6 @@ void list_shared(const CheckpointSettings& settings, SnapshotLevel level, int ra
       }
     }
   }
-}
-
-Lists list_everything(const CheckpointSettings& settings, Communicator& group,
-                      const std::vector<std::string>& nodes) {
-  Lists mine;
-  auto guarded = [&](auto list) {
-    try {
-      list();
-    } catch (const Error& e) {
-      log_warn("cannot look for snapshots: {}", e.what());
-    }
-  };
-  guarded([&] { list_level0(settings, group.rank(), nodes, mine); });
-  for (SnapshotLevel level : {SnapshotLevel::kL1, SnapshotLevel::kL2})
-    guarded([&] { list_shared(settings, level, group.rank(), group.size(), mine); });
-  nlohmann::json json = {{"files", nlohmann::json::array()}, {"unknown", mine.unknown}};
-  for (const ShardFile& file : mine.files) json["files"].push_back(to_json(file));
-  Lists all;
-  for (const nlohmann::json& theirs : all_gather_json(group, json, settings.timeout_s)) {
-    for (const nlohmann::json& file : theirs.at("files")) all.files.push_back(from_json(file));
-    for (const nlohmann::json& path : theirs.at("unknown")) all.unknown.push_back(path);
-  }
-  return all;
 }
 
 // Every byte of the choice is checked by those who can read it. Marks files invalid in `files` and returns
@@ -193,11 +167,33 @@ void tell_of_incomplete(const std::vector<ShardFile>& files, const StateChoice* 
 
 }  // namespace
 
+FoundFiles list_snapshot_files(const CheckpointSettings& settings, Communicator& group) {
+  const std::vector<std::string> nodes = all_gather_text(group, settings.node, settings.timeout_s);
+  FoundFiles mine;
+  auto guarded = [&](auto list) {
+    try {
+      list();
+    } catch (const Error& e) {
+      log_warn("cannot look for snapshots: {}", e.what());
+    }
+  };
+  guarded([&] { list_level0(settings, group.rank(), nodes, mine); });
+  for (SnapshotLevel level : {SnapshotLevel::kL1, SnapshotLevel::kL2})
+    guarded([&] { list_shared(settings, level, group.rank(), group.size(), mine); });
+  nlohmann::json json = {{"files", nlohmann::json::array()}, {"unknown", mine.unknown}};
+  for (const ShardFile& file : mine.files) json["files"].push_back(to_json(file));
+  FoundFiles all;
+  for (const nlohmann::json& theirs : all_gather_json(group, json, settings.timeout_s)) {
+    for (const nlohmann::json& file : theirs.at("files")) all.files.push_back(from_json(file));
+    for (const nlohmann::json& path : theirs.at("unknown")) all.unknown.push_back(path);
+  }
+  return all;
+}
+
 std::optional<FoundState> find_state(const CheckpointSettings& settings, Communicator& group) {
   const auto begin = Clock::now();
   const bool speaker = group.rank() == 0;
-  const std::vector<std::string> nodes = all_gather_text(group, settings.node, settings.timeout_s);
-  Lists all = list_everything(settings, group, nodes);
+  FoundFiles all = list_snapshot_files(settings, group);
   std::set<std::string> named;
   if (speaker)
     for (const std::string& path : all.unknown)

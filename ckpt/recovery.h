@@ -14,6 +14,14 @@
 
 namespace mso {
 
+struct FoundFiles {
+  std::vector<ShardFile> files;
+  std::vector<std::string> unknown;  // paths of what is not a snapshot of this run
+};
+// Collective. What all ranks together see of a run's snapshots; headers and manifests are checked, not the
+// bulk.
+FoundFiles list_snapshot_files(const CheckpointSettings& settings, Communicator& group);
+
 struct FoundState {
   StateChoice choice;
   std::map<std::string, std::string> records;  // of the first writer: "cursor", "config", "plan"…

@@ -30,6 +30,7 @@ struct ShardFile {
   ShardSource source = ShardSource::kShared;
   std::string path;
   uint64_t size = 0;  // bytes
+  double time = 0;    // Unix seconds of writing
   bool valid = true;  // false: `problem` says why
   std::string problem;
 };

@@ -19,9 +19,10 @@ mso_CPPFLAGS += -DMSO_WITH_DATA_COMMAND
 mso_LDADD += libmso_io.la
 endif
 if BUILD_CKPT
+mso_SOURCES += runtime/cmd/ckpt.cc
+mso_CPPFLAGS += -DMSO_WITH_CKPT_COMMAND
 mso_LDADD += libmso_ckpt.la
 endif
-# --- ckpt:            -DMSO_WITH_CKPT_COMMAND, if BUILD_CKPT
 # --- report
 mso_SOURCES += runtime/cmd/report.cc
 mso_CPPFLAGS += -DMSO_WITH_REPORT_COMMAND

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "tiny_run.h"
 
 namespace mso::testing {
@@ -198,7 +199,7 @@ TEST(Manager, ANewerStartFencesThisOne) {
   auto raise_level0 = [&](int rank, uint64_t step, CheckpointManager&) {
     if (rank == 1 && step == 5)
       for (const auto& run : fs::directory_iterator(*fs::directory_iterator(other.path() / "ram")))
-        write_file_durably(run.path() / "attempt", "9\n");
+        write_file_durably(run.path() / "attempt", "9 " + hex64(hash64("9")) + "\n");
   };
   EXPECT_TRUE(
       run_tiny(
