@@ -5,12 +5,14 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "ckpt/recovery.h"
 #include "exec/evaluator.h"
 #include "exec/stop_signal.h"
+#include "record/report_html.h"
 
 namespace mso {
 
@@ -136,7 +138,10 @@ void Trainer::resume() {
   checkpoints_ = std::make_unique<CheckpointManager>(
       parts_.checkpoint_settings, std::move(group), found ? std::optional(found->resumed()) : std::nullopt);
 
-  if (!is_recorder()) return;
+  if (!is_recorder()) {
+    if (find_terminal().live) other_ranks_logs_ = std::make_unique<LogsAboveLine>();
+    return;
+  }
   StartRecord record;
   record.attempt = static_cast<int>(attempt_);
   record.ranks = world_.size();
@@ -345,8 +350,18 @@ ExitCode Trainer::end(ExitCode code, const std::string& message) {
     metrics_->write(record);
     metrics_->sync();
     log_info("{}", message);
+    write_report();
   }
   return code;
+}
+
+void Trainer::write_report() noexcept {
+  try {
+    const auto file = parts_.directory.path / "report.html";
+    write_file_durably(file, report_html(read_run(parts_.directory.path), MetricsWriter::now()));
+  } catch (const std::exception& e) {
+    log_warn("no report: {}", e.what());
+  }
 }
 
 void Trainer::record_failure(const Error& error) noexcept {

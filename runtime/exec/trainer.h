@@ -63,6 +63,7 @@ class Trainer {
   ExitCode end(ExitCode code, const std::string& message);
   bool is_recorder() const { return world_.rank() == 0; }
   std::string state_hash();
+  void write_report() noexcept;  // report.html in the run folder
 
   World& world_;
   TrainingParts parts_;
@@ -77,6 +78,8 @@ class Trainer {
   std::vector<LedgerEntry> ledger_;  // the same on every rank
   uint64_t step_ = 0;                // finished steps
   uint64_t skipped_updates_ = 0;     // in a row, for gradients that are not finite
+
+  std::unique_ptr<LogsAboveLine> other_ranks_logs_;  // not rank 0: keeps warnings off its live line
 
   // Rank 0 alone:
   std::unique_ptr<MetricsWriter> metrics_;
