@@ -1,4 +1,5 @@
-// A value of a JSON file together with its path, so that every complaint says where: "FILE at /model/vocab: …".
+// A value of a JSON file together with its path, so that every complaint says where: "FILE at /model/vocab:
+// …".
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -37,7 +38,10 @@ class JsonNode {
     if (!value_->is_array()) fail("not a JSON array");
     return value_->size();
   }
-  JsonNode operator[](size_t i) const { return JsonNode((*value_)[i], file_, path_ + "/" + std::to_string(i)); }
+  JsonNode operator[](size_t i) const {
+    if (i >= size()) fail("fewer than " + std::to_string(i + 1) + " elements");
+    return JsonNode((*value_)[i], file_, path_ + "/" + std::to_string(i));
+  }
 
   const std::string& string() const {
     if (!value_->is_string()) fail("not a string");

@@ -48,6 +48,16 @@ libmso_io_la_CXXFLAGS = $(AM_CXXFLAGS) $(ARCHIVE_CFLAGS) $(JPEG_CFLAGS) $(FFMPEG
   $(UTF8PROC_CFLAGS) $(SPDLOG_CFLAGS)
 libmso_io_la_LIBADD = $(ARCHIVE_LIBS) $(JPEG_LIBS) $(FFMPEG_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS)
 
+EXTRA_DIST += \
+  tests/fuzz/build tests/fuzz/fuzz_tokenizer.cc tests/fuzz/corpus/tokenizer \
+  tests/reference/tokenizer_reference.py \
+  tests/unit/io/fixtures/tokenizer/expected.json \
+  tests/unit/io/fixtures/tokenizer/gpt2.json \
+  tests/unit/io/fixtures/tokenizer/llama2.json \
+  tests/unit/io/fixtures/tokenizer/llama3.json \
+  tests/unit/io/fixtures/tokenizer/metaspace_first.json \
+  tests/unit/io/fixtures/tokenizer/qwen2.json
+
 # Reference tests compare it with the `tokenizers` package.
 check_PROGRAMS += tokenize
 tokenize_SOURCES = tests/reference/tokenize.cc
@@ -81,6 +91,7 @@ io_tests_SOURCES = \
   tests/unit/io/shard_index_test.cc \
   tests/unit/io/shard_fixture.h \
   tests/unit/io/shard_packer_test.cc \
+  tests/unit/io/tokenizer_json_test.cc \
   tests/unit/io/tokenizer_test.cc
 io_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS)
 io_tests_LDADD = libmso_io.la libmso_base.la $(GTEST_LIBS)

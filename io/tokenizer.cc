@@ -27,8 +27,8 @@ ordered_json read_json_if_there(const fs::path& path) {
   }
 }
 
-// tokenizer_config.json as it lies beside the file; bos, eos and pad tokens that only other files name are put into
-// it, so that the two texts of a tokenizer say all.
+// tokenizer_config.json as it lies beside the file; bos, eos and pad tokens that only other files name are
+// put into it, so that the two texts of a tokenizer say all.
 std::string config_beside(const fs::path& folder, const Tokenizer& tokenizer) {
   const fs::path config_path = folder / "tokenizer_config.json";
   ordered_json config = read_json_if_there(config_path);

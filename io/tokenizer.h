@@ -1,5 +1,5 @@
-// Tokenizers: text to ids and back, from a Hugging Face tokenizer.json (BPE, byte-level or byte-fallback) or one id
-// per byte, giving the same ids as the `tokenizers` package.
+// Tokenizers: text to ids and back, from a Hugging Face tokenizer.json (BPE, byte-level or byte-fallback) or
+// one id per byte, giving the same ids as the `tokenizers` package.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,21 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // Ids of a text. Added and special tokens written out in the text ("<image>") become their id. With
-  // `add_special_tokens` the file's post-processor adds what it adds (for Llama the bos token in front). Invalid
-  // UTF-8 is no error: each ill-formed part becomes U+FFFD, as Python's bytes.decode(errors="replace") does before
-  // the text reaches `tokenizers`. Error when a pattern of the tokenizer needs more work than the limits allow.
+  // `add_special_tokens` the file's post-processor adds what it adds (for Llama the bos token in front).
+  // Invalid UTF-8 is no error: each ill-formed part becomes U+FFFD, as Python's
+  // bytes.decode(errors="replace") does before the text reaches `tokenizers`. Error when a pattern of the
+  // tokenizer needs more work than the limits allow.
   virtual std::vector<int64_t> encode(std::string_view utf8, bool add_special_tokens = false) const = 0;
 
-  // Text of ids; always valid UTF-8 (U+FFFD for bytes that make no character). Ids without a token are left out;
-  // with `skip_special` so are special tokens.
+  // Text of ids; always valid UTF-8 (U+FFFD for bytes that make no character). Ids without a token are left
+  // out; with `skip_special` so are special tokens.
   virtual std::string decode(std::span<const int64_t> ids, bool skip_special = false) const = 0;
 
   // Largest id + 1: rows that an embedding table needs at least.
   virtual int64_t vocabulary_size() const = 0;
   virtual std::optional<int64_t> token_id(std::string_view token) const = 0;
-  // The token as the file writes it (byte-level tokens in their mapped letters), nothing for an id without one.
+  // The token as the file writes it (byte-level tokens in their mapped letters), nothing for an id without
+  // one.
   virtual std::optional<std::string> token(int64_t id) const = 0;
 
   // From tokenizer_config.json, else special_tokens_map.json, else (generation_)config.json, beside the file.
@@ -38,8 +40,8 @@ class Tokenizer {
   std::optional<int64_t> eos_id() const { return eos_id_; }
   std::optional<int64_t> pad_id() const { return pad_id_; }
 
-  // The whole tokenizer.json, and the tokenizer_config.json that goes with it: what checkpoints keep and exports
-  // write; parse_tokenizer() of the two makes an equal tokenizer.
+  // The whole tokenizer.json, and the tokenizer_config.json that goes with it: what checkpoints keep and
+  // exports write; parse_tokenizer() of the two makes an equal tokenizer.
   const std::string& source_text() const { return source_text_; }
   const std::string& config_text() const { return config_text_; }
   // 16 hexadecimal digits, a hash of source_text() and config_text().
@@ -50,9 +52,10 @@ class Tokenizer {
   std::string source_text_, config_text_;
 };
 
-// `where`: a tokenizer.json, a folder holding one, or "bytes": ids 0–255 are the bytes of the text, then <pad> 256,
-// <bos> 257, <eos> 258, <image> 259 and four reserved ids, 264 in all; add_special_tokens puts <bos> in front.
-// Error (ExitCode::kBadUsage) for what is missing, malformed or not supported, naming file and JSON path.
+// `where`: a tokenizer.json, a folder holding one, or "bytes": ids 0–255 are the bytes of the text, then
+// <pad> 256, <bos> 257, <eos> 258, <image> 259 and four reserved ids, 264 in all; add_special_tokens puts
+// <bos> in front. Error (ExitCode::kBadUsage) for what is missing, malformed or not supported, naming file
+// and JSON path.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& where);
 
 // The same from the texts; `name` stands for the file in messages, `config_text` may be empty.

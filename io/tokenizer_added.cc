@@ -50,7 +50,8 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tok
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const AddedToken& token = tokens_[i];
     const std::string& wanted = token.normalized ? token.normalized_content : token.content;
-    if (wanted.empty()) throw std::invalid_argument("the token '" + token.content + "' is looked for as an empty string");
+    if (wanted.empty())
+      throw std::invalid_argument("the token '" + token.content + "' is looked for as an empty string");
     Set& set = sets_[token.normalized];
     set.strings.emplace_back(wanted, i);
     set.first_bytes.set(static_cast<unsigned char>(wanted[0]));
@@ -72,8 +73,10 @@ const std::pair<std::string, size_t>* AddedTokens::longest_at(const Set& set, st
     if (length == text.size()) break;
     auto byte = [length](const auto& entry) { return static_cast<unsigned char>(entry.first[length]); };
     auto wanted = static_cast<unsigned char>(text[length]);
-    low = std::lower_bound(low, high, wanted, [&](const auto& entry, unsigned char b) { return byte(entry) < b; });
-    high = std::upper_bound(low, high, wanted, [&](unsigned char b, const auto& entry) { return b < byte(entry); });
+    low = std::lower_bound(low, high, wanted,
+                           [&](const auto& entry, unsigned char b) { return byte(entry) < b; });
+    high = std::upper_bound(low, high, wanted,
+                            [&](unsigned char b, const auto& entry) { return b < byte(entry); });
   }
   return found;
 }
@@ -91,7 +94,8 @@ void AddedTokens::split(std::string_view text, bool normalized, std::vector<Segm
     const AddedToken& token = tokens_[found->second];
     size_t start = at, stop = at + found->first.size();
     at = stop;  // also when the token is refused below: no shorter one is tried at this place
-    if (token.single_word && (ends_with_word(text.substr(0, start)) || starts_with_word(text.substr(stop)))) continue;
+    if (token.single_word && (ends_with_word(text.substr(0, start)) || starts_with_word(text.substr(stop))))
+      continue;
     if (token.lstrip) start = std::max(without_space_at_end(text.substr(0, start)), done);
     if (token.rstrip) stop += space_at_start(text.substr(stop));
     if (done < start) segments.push_back({-1, text.substr(done, start - done)});

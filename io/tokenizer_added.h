@@ -15,8 +15,8 @@ struct AddedToken {
   bool single_word = false;  // only where no word character touches it
   bool lstrip = false;       // takes the white space on its left (right) with it
   bool rstrip = false;
-  bool normalized = false;   // looked for in the normalised text, as `normalized_content`
-  bool special = false;      // left out by decode(…, skip_special)
+  bool normalized = false;  // looked for in the normalised text, as `normalized_content`
+  bool special = false;     // left out by decode(…, skip_special)
   std::string normalized_content;
 };
 

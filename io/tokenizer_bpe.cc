@@ -19,7 +19,7 @@ namespace mso {
 namespace {
 constexpr uint64_t kNoKey = std::numeric_limits<uint64_t>::max();
 constexpr std::string_view kMarker = "\u2581";  // SentencePiece's letter for a space
-constexpr size_t kShortWord = 40;  // symbols up to which looking for the least rank beats a heap
+constexpr size_t kShortWord = 40;               // symbols up to which looking for the least rank beats a heap
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -68,13 +68,11 @@ BpeModel::BpeModel(std::unordered_map<std::string, int32_t> vocabulary,
   static std::atomic<uint64_t> serials{0};
   serial_ = ++serials;
 
+  tokens_.reserve(vocabulary_.size());
   for (const auto& [token, id] : vocabulary_) {
-    if (static_cast<size_t>(id) >= tokens_.size()) tokens_.resize(static_cast<size_t>(id) + 1);
-    present_.resize(tokens_.size());
-    if (present_[static_cast<size_t>(id)])
+    if (!tokens_.emplace(id, &token).second)
       throw std::invalid_argument("two tokens have the id " + std::to_string(id));
-    present_[static_cast<size_t>(id)] = true;
-    tokens_[static_cast<size_t>(id)] = token;
+    max_id_ = std::max<int64_t>(max_id_, id);
   }
   if (options_.unk_token) unk_id_ = id(*options_.unk_token);
 
@@ -85,8 +83,8 @@ BpeModel::BpeModel(std::unordered_map<std::string, int32_t> vocabulary,
     std::string joined = left + right;
     for (const std::string* token : {&left, &right, static_cast<const std::string*>(&joined)})
       if (!vocabulary_.contains(*token))
-        throw std::invalid_argument("merge " + std::to_string(rank) + ": the token '" + token->substr(0, 100) +
-                                    "' is not in the vocabulary");
+        throw std::invalid_argument("merge " + std::to_string(rank) + ": the token '" +
+                                    token->substr(0, 100) + "' is not in the vocabulary");
     merges_.insert(vocabulary_.at(left), vocabulary_.at(right),
                    {static_cast<int32_t>(rank), vocabulary_.at(joined)});
     for (size_t at = 0; (at = joined.find(kMarker, at)) != std::string::npos; at += kMarker.size())
@@ -128,8 +126,8 @@ std::optional<int32_t> BpeModel::id(std::string_view token) const {
 }
 
 const std::string* BpeModel::token(int64_t id) const {
-  if (id < 0 || id > max_id() || !present_[static_cast<size_t>(id)]) return nullptr;
-  return &tokens_[static_cast<size_t>(id)];
+  auto it = tokens_.find(id);
+  return it == tokens_.end() ? nullptr : it->second;
 }
 
 BpeModel::Symbol BpeModel::symbol_of(std::string_view character) const {
@@ -138,7 +136,8 @@ BpeModel::Symbol BpeModel::symbol_of(std::string_view character) const {
     Symbol symbol{Symbol::kIds, {}, true};
     for (char c : character) {
       auto byte = static_cast<unsigned char>(c);
-      auto part = id(std::string("<0x") + "0123456789ABCDEF"[byte >> 4] + "0123456789ABCDEF"[byte & 15] + ">");
+      auto part =
+          id(std::string("<0x") + "0123456789ABCDEF"[byte >> 4] + "0123456789ABCDEF"[byte & 15] + ">");
       if (!part) break;
       symbol.ids.push_back(*part);
     }
@@ -148,8 +147,8 @@ BpeModel::Symbol BpeModel::symbol_of(std::string_view character) const {
 }
 
 void BpeModel::symbols_of(std::string_view word, std::vector<int32_t>& symbols) const {
-  // An unknown token waits, because following ones may fuse with it. As in `tokenizers`, bytes of a fallback do not
-  // end the wait.
+  // An unknown token waits, because following ones may fuse with it. As in `tokenizers`, bytes of a fallback
+  // do not end the wait.
   bool unknown = false;
   auto add = [&](const Symbol& symbol) {
     if (symbol.kind == Symbol::kIds) {
@@ -166,15 +165,19 @@ void BpeModel::symbols_of(std::string_view word, std::vector<int32_t>& symbols) 
   if (options_.byte_level) {
     for (char c : word) {
       const Symbol& symbol = bytes_[static_cast<unsigned char>(c)];
-      if (symbol.kind == Symbol::kIds && symbol.ids.size() == 1 && !unknown) symbols.push_back(symbol.ids[0]);
-      else add(symbol);
+      if (symbol.kind == Symbol::kIds && symbol.ids.size() == 1 && !unknown)
+        symbols.push_back(symbol.ids[0]);
+      else
+        add(symbol);
     }
   } else {
     for (size_t i = 0; i < word.size();) {
       size_t start = i;
       auto known = characters_.find(next_code_point(word, i));
-      if (known != characters_.end() && !unknown) symbols.push_back(known->second);
-      else add(symbol_of(word.substr(start, i - start)));
+      if (known != characters_.end() && !unknown)
+        symbols.push_back(known->second);
+      else
+        add(symbol_of(word.substr(start, i - start)));
     }
   }
   if (unknown) symbols.push_back(*unk_id_);
@@ -191,7 +194,8 @@ void BpeModel::encode(std::string_view word, std::vector<int64_t>& ids) const {
     }
   }
   if (!cut_before_marker_) return encode_part(word, ids);
-  // Llama-2 has no pre-tokenizer: a whole text is one word. Cut where no merge can reach over, the parts are short.
+  // Llama-2 has no pre-tokenizer: a whole text is one word. Cut where no merge can reach over, the parts are
+  // short.
   size_t start = 0;
   for (size_t at = 0; (at = word.find(kMarker, at)) != std::string_view::npos; at += kMarker.size()) {
     if (at == start || word.substr(0, at).ends_with(kMarker)) continue;
@@ -255,7 +259,9 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
     int32_t rank;
     size_t at;
     int32_t id;
-    bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
+    bool operator>(const Candidate& other) const {
+      return rank != other.rank ? rank > other.rank : at > other.at;
+    }
   };
   constexpr size_t kEnd = std::numeric_limits<size_t>::max();
   constexpr int32_t kGone = -1;
@@ -263,7 +269,8 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
   std::vector<size_t> previous(n), next(n);
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> queue;
   auto propose = [&](size_t at) {
-    if (const auto* merge = merges_.find(symbols[at], symbols[next[at]])) queue.push({merge->rank, at, merge->id});
+    if (const auto* merge = merges_.find(symbols[at], symbols[next[at]]))
+      queue.push({merge->rank, at, merge->id});
   };
   for (size_t i = 0; i < n; ++i) previous[i] = i ? i - 1 : kEnd, next[i] = i + 1 < n ? i + 1 : kEnd;
   for (size_t i = 0; i + 1 < n; ++i) propose(i);

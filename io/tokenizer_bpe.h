@@ -1,5 +1,5 @@
-// Byte-pair encoding of one word: a vocabulary, ranked merges, and what stands for characters outside the vocabulary.
-// Gives the ids of `tokenizers`' BPE model (models/bpe/model.rs, word.rs).
+// Byte-pair encoding of one word: a vocabulary, ranked merges, and what stands for characters outside the
+// vocabulary. Gives the ids of `tokenizers`' BPE model (models/bpe/model.rs, word.rs).
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ class MergeTable {
 
 class BpeModel {
  public:
-  static constexpr int64_t kMaxId = (1 << 24) - 1;  // ids index arrays, so a hostile file must not choose any number
+  static constexpr int64_t kMaxId = (1 << 24) - 1;  // embedding tables have as many rows
 
   struct Options {
     std::optional<std::string> unk_token;
@@ -41,8 +41,9 @@ class BpeModel {
     bool byte_level = false;     // words come as bytes, the vocabulary writes them in GPT-2's letters
   };
 
-  // `merges`: pairs of tokens in order of rank. Throws std::invalid_argument for a merge of tokens which, or whose
-  // joined token, are not in the vocabulary, and for an id given to two tokens; the caller knows the path.
+  // `merges`: pairs of tokens in order of rank. Throws std::invalid_argument for a merge of tokens which, or
+  // whose joined token, are not in the vocabulary, and for an id given to two tokens; the caller knows the
+  // path.
   BpeModel(std::unordered_map<std::string, int32_t> vocabulary,
            const std::vector<std::pair<std::string, std::string>>& merges, Options options);
 
@@ -52,7 +53,10 @@ class BpeModel {
   std::optional<int32_t> id(std::string_view token) const;
   const std::string* token(int64_t id) const;  // null for an id without one
   size_t size() const { return vocabulary_.size(); }
-  int64_t max_id() const { return static_cast<int64_t>(tokens_.size()) - 1; }
+  int64_t max_id() const { return max_id_; }  // -1 for an empty vocabulary
+
+  BpeModel(BpeModel&&) = default;
+  BpeModel(const BpeModel&) = delete;  // tokens_ points into vocabulary_
 
  private:
   // What a character starts as. kind kIds: ids (one, or those of its bytes); kUnk; kNothing: left out.
@@ -68,8 +72,8 @@ class BpeModel {
   void merge_long(std::vector<int32_t>& symbols) const;
 
   std::unordered_map<std::string, int32_t> vocabulary_;
-  std::vector<std::string> tokens_;  // by id
-  std::vector<bool> present_;
+  std::unordered_map<int64_t, const std::string*> tokens_;  // by id
+  int64_t max_id_ = -1;
   MergeTable merges_;
   Options options_;
   std::optional<int32_t> unk_id_;

@@ -8,8 +8,8 @@
 namespace mso {
 
 namespace {
-constexpr std::array<std::string_view, 8> kSpecials = {"<pad>",         "<bos>",         "<eos>",         "<image>",
-                                                       "<reserved260>", "<reserved261>", "<reserved262>", "<reserved263>"};
+constexpr std::array<std::string_view, 8> kSpecials = {
+    "<pad>", "<bos>", "<eos>", "<image>", "<reserved260>", "<reserved261>", "<reserved262>", "<reserved263>"};
 constexpr size_t kNamedSpecials = 4;  // the reserved ones only fill the vocabulary to a multiple of eight
 constexpr int kBos = 257;
 

@@ -1,4 +1,5 @@
-// The plain byte tokenizer, written as files of Hugging Face: a byte-level BPE without merges, so that exports load.
+// The plain byte tokenizer, written as files of Hugging Face: a byte-level BPE without merges, so that
+// exports load.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,8 @@ using Tokens = std::vector<std::string>;
 void append_bytes(const std::string& token, std::string& bytes) {
   static const auto& letters = *new std::unordered_map<std::string, char>([] {
     std::unordered_map<std::string, char> map;
-    for (int byte = 0; byte < 256; ++byte) map[byte_letter(static_cast<uint8_t>(byte))] = static_cast<char>(byte);
+    for (int byte = 0; byte < 256; ++byte)
+      map[byte_letter(static_cast<uint8_t>(byte))] = static_cast<char>(byte);
     return map;
   }());
   const size_t before = bytes.size();
@@ -37,7 +38,10 @@ void append_bytes(const std::string& token, std::string& bytes) {
 std::optional<char> fallback_byte(const std::string& token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return std::nullopt;
   auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
   };
   int high = token[3] == '+' ? 0 : digit(token[3]), low = digit(token[4]);
   if (high < 0 || low < 0) return std::nullopt;
@@ -49,8 +53,10 @@ Tokens byte_fallback(const Tokens& tokens) {
   std::string bytes, storage;
   auto flush = [&] {
     if (bytes.empty()) return;
-    if (valid_utf8(bytes, storage).data() == bytes.data()) out.push_back(bytes);
-    else out.insert(out.end(), bytes.size(), std::string(kReplacement));
+    if (valid_utf8(bytes, storage).data() == bytes.data())
+      out.push_back(bytes);
+    else
+      out.insert(out.end(), bytes.size(), std::string(kReplacement));
     bytes.clear();
   };
   for (const std::string& token : tokens) {
@@ -140,10 +146,15 @@ std::string TokenDecoder::decode(Tokens tokens) const {
         tokens = {std::string(valid_utf8(bytes, storage))};
         break;
       }
-      case Step::kByteFallback: tokens = byte_fallback(tokens); break;
-      case Step::kFuse: tokens = {joined(tokens, "")}; break;
+      case Step::kByteFallback:
+        tokens = byte_fallback(tokens);
+        break;
+      case Step::kFuse:
+        tokens = {joined(tokens, "")};
+        break;
       case Step::kStrip:
-        for (std::string& token : tokens) token = std::string(stripped(token, step.text, step.start, step.stop));
+        for (std::string& token : tokens)
+          token = std::string(stripped(token, step.text, step.start, step.stop));
         break;
       case Step::kReplace:
         for (std::string& token : tokens) token = step.pattern.replace(token, step.text);
@@ -154,8 +165,10 @@ std::string TokenDecoder::decode(Tokens tokens) const {
           const std::string& token = tokens[i];
           for (size_t at = 0; at < token.size(); at += utf8_length(token[at])) {
             std::string_view c = std::string_view(token).substr(at, utf8_length(token[at]));
-            if (c != step.text) out += c;
-            else if (i > 0 || !step.prefix) out += ' ';
+            if (c != step.text)
+              out += c;
+            else if (i > 0 || !step.prefix)
+              out += ' ';
           }
           tokens[i] = std::move(out);
         }

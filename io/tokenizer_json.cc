@@ -81,7 +81,8 @@ BpeModel parse_model(const JsonNode& model, bool byte_level) {
 }
 
 // Ids are given as `tokenizers` gives them: the model's where it knows the content, else one after the other.
-AddedTokens parse_added_tokens(const JsonNode& node, const BpeModel& model, const TextNormalizer& normalizer) {
+AddedTokens parse_added_tokens(const JsonNode& node, const BpeModel& model,
+                               const TextNormalizer& normalizer) {
   std::vector<AddedToken> tokens;
   std::unordered_map<std::string, size_t> seen;
   int64_t next = static_cast<int64_t>(model.size());
@@ -101,8 +102,8 @@ AddedTokens parse_added_tokens(const JsonNode& node, const BpeModel& model, cons
     token.id = known ? *known : earlier != seen.end() ? tokens[earlier->second].id : next++;
     int64_t stated = node[i]["id"].integer(BpeModel::kMaxId);
     if (stated != token.id)
-      log_warn("{} says id {} for the added token '{}'; it gets {}, as in `tokenizers`", node[i].path(), stated,
-                  token.content, token.id);
+      log_warn("{} says id {} for the added token '{}'; it gets {}, as in `tokenizers`", node[i].path(),
+               stated, token.content, token.id);
     if (earlier != seen.end()) {
       tokens[earlier->second] = std::move(token);
     } else {
@@ -135,7 +136,8 @@ void parse_post_processor(const JsonNode& node, Frame& frame, int depth) {
     bool text_seen = false;
     for (size_t i = 0; i < single.size(); ++i) {
       if (single[i].value().is_object() && single[i].has("Sequence")) {
-        if (text_seen || single[i]["Sequence"]["id"].string() != "A") single[i].fail("the text has to stand in a template once, as A");
+        if (text_seen || single[i]["Sequence"]["id"].string() != "A")
+          single[i].fail("the text has to stand in a template once, as A");
         text_seen = true;
         continue;
       }
@@ -150,8 +152,9 @@ void parse_post_processor(const JsonNode& node, Frame& frame, int depth) {
     frame.before.insert(frame.before.begin(), node["cls"][size_t{1}].integer(BpeModel::kMaxId));
     frame.after.push_back(node["sep"][size_t{1}].integer(BpeModel::kMaxId));
   } else if (type != "ByteLevel") {  // which only trims offsets
-    node["type"].fail("the post-processor '" + type + "' is not supported",
-                      "supported: TemplateProcessing, ByteLevel, RobertaProcessing, BertProcessing, Sequence");
+    node["type"].fail(
+        "the post-processor '" + type + "' is not supported",
+        "supported: TemplateProcessing, ByteLevel, RobertaProcessing, BertProcessing, Sequence");
   }
 }
 
@@ -199,8 +202,10 @@ class JsonTokenizer final : public Tokenizer {
     std::vector<AddedTokens::Segment> raw;
     added_.split(text, false, raw);
     for (const auto& segment : raw) {
-      if (segment.id >= 0) ids.push_back(segment.id);
-      else encode_text(segment.text, segment.text.data() == text.data(), ids);
+      if (segment.id >= 0)
+        ids.push_back(segment.id);
+      else
+        encode_text(segment.text, segment.text.data() == text.data(), ids);
     }
     if (add_special_tokens) ids.insert(ids.end(), frame_.after.begin(), frame_.after.end());
     return ids;
@@ -255,8 +260,10 @@ class JsonTokenizer final : public Tokenizer {
     std::vector<AddedTokens::Segment> segments;
     added_.split(normal, true, segments);
     for (const auto& segment : segments) {
-      if (segment.id >= 0) ids.push_back(segment.id);
-      else encode_words(segment.text);
+      if (segment.id >= 0)
+        ids.push_back(segment.id);
+      else
+        encode_words(segment.text);
     }
   }
 
@@ -273,8 +280,9 @@ class JsonTokenizer final : public Tokenizer {
 };
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_json_tokenizer(std::string source_text, const std::string& name,
-                                               const std::function<std::string(const Tokenizer&)>& config_of) {
+std::unique_ptr<Tokenizer> make_json_tokenizer(
+    std::string source_text, const std::string& name,
+    const std::function<std::string(const Tokenizer&)>& config_of) {
   const json root = parse_json(source_text, name);
   const json null;
   auto tokenizer = std::make_unique<JsonTokenizer>(JsonNode(root, name), JsonNode(null, name));

@@ -11,15 +11,18 @@
 namespace mso {
 
 namespace {
-// Oniguruma's classes, to stand inside brackets. Its \s is the property White_Space; PCRE2's also takes U+180E.
+// Oniguruma's classes, to stand inside brackets. Its \s is the property White_Space; PCRE2's also takes
+// U+180E.
 constexpr std::string_view kSpace =
     R"(\x{9}-\x{d}\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 constexpr std::string_view kNotSpace =
     R"(\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{84}\x{86}-\x{9f}\x{a1}-\x{167f}\x{1681}-\x{1fff}\x{200b}-\x{2027})"
     R"(\x{202a}-\x{202e}\x{2030}-\x{205e}\x{2060}-\x{2fff}\x{3001}-\x{10ffff})";
-// Its \w is Alphabetic, M, Nd and Pc; the letters in circles and squares are Alphabetic by Other_Alphabetic.
+// Its \w is Alphabetic, M, Nd and Pc (the letters in circles and squares are Alphabetic by Other_Alphabetic),
+// and of Latin-1 also the small and the broken numbers.
 constexpr std::string_view kWord =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})";
+    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169}\x{1f170}-\x{1f189})"
+    R"(\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
 [[noreturn]] void refuse(std::string_view what) {
   throw std::invalid_argument("'" + std::string(what) + "' in a pattern is not supported");
@@ -32,11 +35,16 @@ class Translator {
   std::string run() {
     while (at_ < in_.size()) {
       char c = in_[at_];
-      if (c == '\\') escape(false);
-      else if (c == '[') bracket();
-      else if (c == '(') group();
-      else if (c == '{') repeat();
-      else out_ += c, ++at_;
+      if (c == '\\')
+        escape(false);
+      else if (c == '[')
+        bracket();
+      else if (c == '(')
+        group();
+      else if (c == '{')
+        repeat();
+      else
+        out_ += c, ++at_;
     }
     return std::move(out_);
   }
@@ -73,24 +81,45 @@ class Translator {
     char c = peek(1);
     auto set = [&](std::string_view members, bool negative) {
       if (in_class && negative) refuse(in_.substr(at_, 2));
-      if (in_class) out_ += members;
-      else ((out_ += negative ? "[^" : "[") += members) += ']';
+      if (in_class)
+        out_ += members;
+      else
+        ((out_ += negative ? "[^" : "[") += members) += ']';
       at_ += 2;
     };
     auto letter = [&](std::string_view code) { out_ += code, at_ += 2; };
     switch (c) {
-      case 's': return set(kSpace, false);
-      case 'S': return in_class ? set(kNotSpace, false) : set(kSpace, true);
-      case 'd': return set("\\p{Nd}", false);
-      case 'D': return set("\\P{Nd}", false);
-      case 'w': return set(kWord, false);
-      case 'W': return set(kWord, true);
-      case 'h': return set("0-9a-fA-F", false);
-      case 'H': return set("0-9a-fA-F", true);
-      case 'p': case 'P': return property();
-      case 't': case 'r': case 'n': case 'f': case 'a': case 'e': out_ += in_.substr(at_, 2), at_ += 2; return;
-      case 'v': return letter("\\x{b}");
-      case 'u': return code_point(at_ + 2, 4);
+      case 's':
+        return set(kSpace, false);
+      case 'S':
+        return in_class ? set(kNotSpace, false) : set(kSpace, true);
+      case 'd':
+        return set("\\p{Nd}", false);
+      case 'D':
+        return set("\\P{Nd}", false);
+      case 'w':
+        return set(kWord, false);
+      case 'W':
+        return set(kWord, true);
+      case 'h':
+        return set("0-9a-fA-F", false);
+      case 'H':
+        return set("0-9a-fA-F", true);
+      case 'p':
+      case 'P':
+        return property();
+      case 't':
+      case 'r':
+      case 'n':
+      case 'f':
+      case 'a':
+      case 'e':
+        out_ += in_.substr(at_, 2), at_ += 2;
+        return;
+      case 'v':
+        return letter("\\x{b}");
+      case 'u':
+        return code_point(at_ + 2, 4);
       case 'x': {
         if (peek(2) == '{') {
           size_t close = in_.find('}', at_);
@@ -121,8 +150,10 @@ class Translator {
       char c = in_[at_];
       if (c == '[') refuse("[ within [ ]");
       if (c == '&' && peek(1) == '&') refuse("&& within [ ]");
-      if (c == '\\') escape(true);
-      else out_ += c, ++at_;
+      if (c == '\\')
+        escape(true);
+      else
+        out_ += c, ++at_;
     }
     out_ += ']', ++at_;
   }
@@ -211,7 +242,9 @@ void find_literal(std::string_view text, std::string_view wanted, std::vector<Te
 }
 }  // namespace
 
-std::string translate_pattern(std::string_view oniguruma) { return Translator(oniguruma).run(); }
+std::string translate_pattern(std::string_view oniguruma) {
+  return Translator(oniguruma).run();
+}
 
 TextPattern TextPattern::literal(std::string text) {
   TextPattern pattern;
@@ -230,9 +263,9 @@ TextPattern TextPattern::regex(std::string_view oniguruma) {
   int error = 0;
   PCRE2_SIZE offset = 0;
   // Oniguruma's ^ and $ are those of lines.
-  pcre2_code* code =
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error,
+                                   &offset, context.get());
   if (!code)
     throw std::invalid_argument("the pattern does not compile: " + message(error) + " at byte " +
                                 std::to_string(offset) + " of '" + text.substr(0, 500) + "'");
@@ -252,17 +285,18 @@ void TextPattern::find(std::string_view text, std::vector<TextSpan>& spans) cons
                         static_cast<uint32_t>(std::min<size_t>(1'000'000 + 8 * text.size(), 1u << 31)));
   const auto* code = static_cast<const pcre2_code*>(code_.get());
   const PCRE2_SIZE* found = pcre2_get_ovector_pointer(scratch.data);
-  size_t done = 0;                               // end of the last span
-  size_t from = 0;                               // where to search on
+  size_t done = 0;                                 // end of the last span
+  size_t from = 0;                                 // where to search on
   size_t last_match_end = std::string_view::npos;  // an empty match right behind a match does not count
   while (from <= text.size()) {
-    int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, PCRE2_NO_UTF_CHECK,
-                         scratch.data, scratch.context);
+    int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                         PCRE2_NO_UTF_CHECK, scratch.data, scratch.context);
     if (rc == PCRE2_ERROR_NOMATCH) break;
     if (rc < 0)
-      throw Error("cannot split a text into words: " + message(rc),
-                  "pattern '" + text_.substr(0, 200) + "' on a text of " + std::to_string(text.size()) + " bytes",
-                  "shorten the text, or use a pattern that needs less backtracking", ExitCode::kBadData);
+      throw Error(
+          "cannot split a text into words: " + message(rc),
+          "pattern '" + text_.substr(0, 200) + "' on a text of " + std::to_string(text.size()) + " bytes",
+          "shorten the text, or use a pattern that needs less backtracking", ExitCode::kBadData);
     size_t start = found[0], end = found[1];
     if (start == end && end == last_match_end) {
       from += from < text.size() ? utf8_length(text[from]) : 1;

@@ -17,8 +17,8 @@ struct TextSpan {
   bool match;
 };
 
-// The same pattern in PCRE2's syntax: \s, \d, \w spelled out as Oniguruma's classes, scripts as sc:, and so on.
-// Throws std::invalid_argument naming what has another meaning in PCRE2 and is not translated.
+// The same pattern in PCRE2's syntax: \s, \d, \w spelled out as Oniguruma's classes, scripts as sc:, and so
+// on. Throws std::invalid_argument naming what has another meaning in PCRE2 and is not translated.
 std::string translate_pattern(std::string_view oniguruma);
 
 // A compiled pattern; immutable, may be used from several threads at once.
@@ -28,8 +28,9 @@ class TextPattern {
   static TextPattern regex(std::string_view oniguruma);
   static TextPattern literal(std::string text);
 
-  // Appends the spans of a valid UTF-8 text; none for an empty one. Empty matches are spans too (a cut). Throws
-  // mso::Error when matching needs more steps than 1 million and 8 per byte of text, or more than 1 MB of stack.
+  // Appends the spans of a valid UTF-8 text; none for an empty one. Empty matches are spans too (a cut).
+  // Throws mso::Error when matching needs more steps than 1 million and 8 per byte of text, or more than 1 MB
+  // of stack.
   void find(std::string_view text, std::vector<TextSpan>& spans) const;
 
   // The text with `content` for each match. Error when that makes it longer by more than 64 MiB.

@@ -24,8 +24,9 @@ std::string normal_form(std::string_view text, int options) {
                                        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | options));
   std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(out, std::free);
   if (size < 0)
-    throw Error("cannot normalise a text", std::string(utf8proc_errmsg(size)) + ", " + std::to_string(text.size()) +
-                                               " bytes", "", ExitCode::kBadData);
+    throw Error("cannot normalise a text",
+                std::string(utf8proc_errmsg(size)) + ", " + std::to_string(text.size()) + " bytes", "",
+                ExitCode::kBadData);
   return {reinterpret_cast<const char*>(out), static_cast<size_t>(size)};
 }
 
@@ -37,12 +38,18 @@ TextNormalizer::TextNormalizer(const JsonNode& node) {
 
 void TextNormalizer::add(const JsonNode& node, int depth) {
   const std::string& type = node["type"].string();
-  if (type == "NFC") steps_.push_back({Step::kNfc, {}});
-  else if (type == "NFD") steps_.push_back({Step::kNfd, {}});
-  else if (type == "NFKC") steps_.push_back({Step::kNfkc, {}});
-  else if (type == "NFKD") steps_.push_back({Step::kNfkd, {}});
-  else if (type == "Prepend") steps_.push_back({Step::kPrepend, node["prepend"].string()});
-  else if (type == "Replace") steps_.push_back({Step::kReplace, node["content"].string(), pattern_of(node["pattern"])});
+  if (type == "NFC")
+    steps_.push_back({Step::kNfc, {}});
+  else if (type == "NFD")
+    steps_.push_back({Step::kNfd, {}});
+  else if (type == "NFKC")
+    steps_.push_back({Step::kNfkc, {}});
+  else if (type == "NFKD")
+    steps_.push_back({Step::kNfkd, {}});
+  else if (type == "Prepend")
+    steps_.push_back({Step::kPrepend, node["prepend"].string()});
+  else if (type == "Replace")
+    steps_.push_back({Step::kReplace, node["content"].string(), pattern_of(node["pattern"])});
   else if (type == "Sequence") {
     if (depth == kMaxDepth) node.fail("sequences are nested too deeply");
     JsonNode parts = node["normalizers"];
@@ -62,16 +69,25 @@ std::string_view TextNormalizer::apply(std::string_view text, std::string& stora
         out = step.text;
         out += text;
         break;
-      case Step::kReplace: out = step.pattern.replace(text, step.text); break;
+      case Step::kReplace:
+        out = step.pattern.replace(text, step.text);
+        break;
       case Step::kNfc:
         // What is below U+0300 (lead bytes below 0xcc) is in NFC.
-        if (std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0xcc; }))
+        if (std::none_of(text.begin(), text.end(),
+                         [](char c) { return static_cast<unsigned char>(c) >= 0xcc; }))
           continue;
         out = normal_form(text, UTF8PROC_COMPOSE);
         break;
-      case Step::kNfd: out = normal_form(text, UTF8PROC_DECOMPOSE); break;
-      case Step::kNfkc: out = normal_form(text, UTF8PROC_COMPOSE | UTF8PROC_COMPAT); break;
-      case Step::kNfkd: out = normal_form(text, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT); break;
+      case Step::kNfd:
+        out = normal_form(text, UTF8PROC_DECOMPOSE);
+        break;
+      case Step::kNfkc:
+        out = normal_form(text, UTF8PROC_COMPOSE | UTF8PROC_COMPAT);
+        break;
+      case Step::kNfkd:
+        out = normal_form(text, UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT);
+        break;
     }
     storage.swap(out);  // `out` keeps alive what `text` may have viewed until here
     text = storage;
@@ -98,12 +114,18 @@ void PreTokenizer::add(const JsonNode& node, int depth) {
     step.pattern = pattern_of(node["pattern"]);
     step.invert = node.boolean("invert", false);
     const std::string& behavior = node["behavior"].string();
-    if (behavior == "Removed") step.behavior = Behavior::kRemoved;
-    else if (behavior == "Isolated") step.behavior = Behavior::kIsolated;
-    else if (behavior == "MergedWithPrevious") step.behavior = Behavior::kMergedWithPrevious;
-    else if (behavior == "MergedWithNext") step.behavior = Behavior::kMergedWithNext;
-    else if (behavior == "Contiguous") step.behavior = Behavior::kContiguous;
-    else node["behavior"].fail("'" + behavior + "' is not a behaviour of Split");
+    if (behavior == "Removed")
+      step.behavior = Behavior::kRemoved;
+    else if (behavior == "Isolated")
+      step.behavior = Behavior::kIsolated;
+    else if (behavior == "MergedWithPrevious")
+      step.behavior = Behavior::kMergedWithPrevious;
+    else if (behavior == "MergedWithNext")
+      step.behavior = Behavior::kMergedWithNext;
+    else if (behavior == "Contiguous")
+      step.behavior = Behavior::kContiguous;
+    else
+      node["behavior"].fail("'" + behavior + "' is not a behaviour of Split");
   } else if (type == "ByteLevel") {
     byte_level_ = true;
     if (node.boolean("add_prefix_space", true)) step.prefix = " ", step.prepend = Prepend::kAlways;
@@ -115,9 +137,12 @@ void PreTokenizer::add(const JsonNode& node, int depth) {
       node["replacement"].fail("not a single character");
     std::string scheme = node.has("prepend_scheme") ? node["prepend_scheme"].string() : "always";
     if (!node.boolean("add_prefix_space", true)) scheme = "never";  // the key of older files
-    if (scheme == "always") step.prepend = Prepend::kAlways;
-    else if (scheme == "first") step.prepend = Prepend::kFirst;
-    else if (scheme != "never") node["prepend_scheme"].fail("'" + scheme + "' is none of always, first, never");
+    if (scheme == "always")
+      step.prepend = Prepend::kAlways;
+    else if (scheme == "first")
+      step.prepend = Prepend::kFirst;
+    else if (scheme != "never")
+      node["prepend_scheme"].fail("'" + scheme + "' is none of always, first, never");
     step.cut = node.boolean("split", true);
     step.pattern = TextPattern::literal(step.replacement);
     step.behavior = Behavior::kMergedWithNext;
@@ -155,7 +180,8 @@ void PreTokenizer::cut(const Step& step, std::string_view text, std::vector<std:
     case Behavior::kContiguous:
     case Behavior::kMergedWithPrevious:
       for (const TextSpan& span : spans) {
-        bool joins = step.behavior == Behavior::kContiguous ? span.match == previous : span.match && !previous;
+        bool joins =
+            step.behavior == Behavior::kContiguous ? span.match == previous : span.match && !previous;
         if (!joins) emit(start, end), start = span.start;
         end = span.end;
         previous = span.match;
@@ -192,18 +218,23 @@ void PreTokenizer::split(std::string_view text, bool at_start, std::vector<std::
         std::string& out = storage.emplace_back();
         out.reserve(word.size() * 2);
         for (char c : word)
-          if (c == ' ') out += step.replacement;
-          else out += c;
+          if (c == ' ')
+            out += step.replacement;
+          else
+            out += c;
         word = out;
       }
-      bool prepend = step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && at_start && i == 0);
+      bool prepend =
+          step.prepend == Prepend::kAlways || (step.prepend == Prepend::kFirst && at_start && i == 0);
       if (prepend && !word.starts_with(step.prefix)) {
         std::string& out = storage.emplace_back(step.prefix);
         out += word;
         word = out;
       }
-      if (step.cut) cut(step, word, words);
-      else words.push_back(word);
+      if (step.cut)
+        cut(step, word, words);
+      else
+        words.push_back(word);
     }
   }
 }

@@ -1,5 +1,5 @@
-// What happens to a text between the added tokens and the BPE model: normalisers change it, pre-tokenizers cut it
-// into words.
+// What happens to a text between the added tokens and the BPE model: normalisers change it, pre-tokenizers
+// cut it into words.
 #pragma once
 
 #include <deque>
@@ -14,8 +14,9 @@ namespace mso {
 
 class TextNormalizer {
  public:
-  TextNormalizer() = default;                    // leaves texts as they are
-  explicit TextNormalizer(const JsonNode& node);  // "normalizer" of tokenizer.json; Error naming what is not supported
+  TextNormalizer() = default;  // leaves texts as they are
+  explicit TextNormalizer(
+      const JsonNode& node);  // "normalizer" of tokenizer.json; Error naming what is not supported
   // `text` itself or a view of `storage`. Valid UTF-8 in, valid UTF-8 out.
   std::string_view apply(std::string_view text, std::string& storage) const;
 
@@ -37,8 +38,8 @@ class PreTokenizer {
   // Whether words go to the model as bytes, which the vocabulary writes in GPT-2's letters.
   bool byte_level() const { return byte_level_; }
 
-  // Appends the words of a text, views of it or of strings in `storage`. `at_start`: the text begins where the whole
-  // input began (Metaspace's prepend_scheme "first").
+  // Appends the words of a text, views of it or of strings in `storage`. `at_start`: the text begins where
+  // the whole input began (Metaspace's prepend_scheme "first").
   void split(std::string_view text, bool at_start, std::vector<std::string_view>& words,
              std::deque<std::string>& storage) const;
 

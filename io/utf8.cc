@@ -5,8 +5,8 @@
 namespace mso {
 
 namespace {
-// Length of the well-formed sequence at the start of `text`, or minus the length of its maximal ill-formed part
-// (Unicode 15, table 3-7).
+// Length of the well-formed sequence at the start of `text`, or minus the length of its maximal ill-formed
+// part (Unicode 15, table 3-7).
 int check_sequence(std::string_view text) {
   auto at = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
   unsigned first = at(0);
@@ -78,17 +78,22 @@ uint32_t next_code_point(std::string_view text, size_t& position) {
   size_t p = position, length = utf8_length(text[p]);
   position += length;
   switch (length) {
-    case 1: return byte(p);
-    case 2: return (byte(p) & 0x1f) << 6 | (byte(p + 1) & 0x3f);
-    case 3: return (byte(p) & 0x0f) << 12 | (byte(p + 1) & 0x3f) << 6 | (byte(p + 2) & 0x3f);
+    case 1:
+      return byte(p);
+    case 2:
+      return (byte(p) & 0x1f) << 6 | (byte(p + 1) & 0x3f);
+    case 3:
+      return (byte(p) & 0x0f) << 12 | (byte(p + 1) & 0x3f) << 6 | (byte(p + 2) & 0x3f);
     default:
-      return (byte(p) & 0x07) << 18 | (byte(p + 1) & 0x3f) << 12 | (byte(p + 2) & 0x3f) << 6 | (byte(p + 3) & 0x3f);
+      return (byte(p) & 0x07) << 18 | (byte(p + 1) & 0x3f) << 12 | (byte(p + 2) & 0x3f) << 6 |
+             (byte(p + 3) & 0x3f);
   }
 }
 
 bool is_white_space(uint32_t c) {
-  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
+         c == 0x3000;
 }
 
 bool is_word_character(uint32_t c) {
@@ -103,7 +108,8 @@ bool is_word_character(uint32_t c) {
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC: return true;
+    case UTF8PROC_CATEGORY_PC:
+      return true;
     default:  // Join_Control, and letters in circles and squares (Other_Alphabetic)
       return c == 0x200c || c == 0x200d || (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
              (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189);

@@ -24,8 +24,8 @@ inline size_t utf8_length(char first) {
 // The code point at `position` of a valid text; moves `position` behind it.
 uint32_t next_code_point(std::string_view text, size_t& position);
 
-// Unicode's White_Space, and the word characters of UTS #18 (Alphabetic, M, Nd, Pc, Join_Control): what \s and \w are
-// in Rust's regular expressions.
+// Unicode's White_Space, and the word characters of UTS #18 (Alphabetic, M, Nd, Pc, Join_Control): what \s
+// and \w are in Rust's regular expressions.
 bool is_white_space(uint32_t code_point);
 bool is_word_character(uint32_t code_point);
 

@@ -1,6 +1,6 @@
-// Reads lines (of raw bytes, "\n" and "\\" written as backslash escapes) on standard input and prints the ids that a
-// tokenizer gives them, one line each; then, behind a tab, the text decoded from the ids, escaped the same way.
-// Usage: tokenize TOKENIZER [--special] [--skip-special] [--time] [--dump]
+// Reads lines (of raw bytes, "\n" and "\\" written as backslash escapes) on standard input and prints the ids
+// that a tokenizer gives them, one line each; then, behind a tab, the text decoded from the ids, escaped the
+// same way. Usage: tokenize TOKENIZER [--special] [--skip-special] [--time] [--dump]
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -26,11 +26,16 @@ std::string unescape(const std::string& line) {
 std::string escape(const std::string& text) {
   std::string line;
   for (char c : text) {
-    if (c == '\n') line += "\\n";
-    else if (c == '\r') line += "\\r";
-    else if (c == '\0') line += "\\0";
-    else if (c == '\\') line += "\\\\";
-    else line += c;
+    if (c == '\n')
+      line += "\\n";
+    else if (c == '\r')
+      line += "\\r";
+    else if (c == '\0')
+      line += "\\0";
+    else if (c == '\\')
+      line += "\\\\";
+    else
+      line += c;
   }
   return line;
 }
@@ -43,11 +48,16 @@ int run(int argc, char** argv) {
   bool special = false, skip_special = false, time = false, dump = false;
   for (int i = 2; i < argc; ++i) {
     std::string option = argv[i];
-    if (option == "--special") special = true;
-    else if (option == "--skip-special") skip_special = true;
-    else if (option == "--time") time = true;
-    else if (option == "--dump") dump = true;
-    else argc = 0;
+    if (option == "--special")
+      special = true;
+    else if (option == "--skip-special")
+      skip_special = true;
+    else if (option == "--time")
+      time = true;
+    else if (option == "--dump")
+      dump = true;
+    else
+      argc = 0;
   }
   if (argc < 2) {
     std::cerr << "usage: tokenize TOKENIZER [--special] [--skip-special] [--time] [--dump] <lines\n";

@@ -67,8 +67,23 @@ def byte_fallback(vocabulary, metaspace=None):
     return tokenizer, trainer, "<s>"
 
 
+def word_counter(pattern):
+    """Every word becomes one <unk>: shows where a pattern cuts, which ids alone may hide."""
+    tokenizer = Tokenizer(models.BPE(vocab={"<unk>": 0}, merges=[], unk_token="<unk>", fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
+    tokenizer.add_tokens([AddedToken("token", single_word=True), AddedToken("[STRIP]", lstrip=True, rstrip=True)])
+    return tokenizer
+
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+COUNTERS = {"words_gpt2": GPT2, "words_llama3": LLAMA3, "words_qwen2": QWEN2, "words_o200k": O200K,
+            "words_classes": r"\w+|[^\w\s]\d|\p{Han}+|[\S&]\p{^L}|\p{Lu}{,2}x"}
+
+
 def make(name, lines, vocabulary):
     """A trained tokenizer with added tokens of every kind."""
+    if name in COUNTERS:
+        return word_counter(COUNTERS[name])
     kinds = {
         "gpt2": lambda: byte_level(vocabulary, post="<|endoftext|>"),
         "gpt2_prefix_space": lambda: byte_level(vocabulary, add_prefix_space=True),
@@ -177,7 +192,7 @@ def code_points():
     """Each code point between others, to see where classes differ."""
     for c in range(0x110000):
         if not 0xd800 <= c < 0xe000:
-            yield f"a{chr(c)}b {chr(c)} 1{chr(c)}2 .{chr(c)}."
+            yield f"a{chr(c)}b {chr(c)} 1{chr(c)}2 .{chr(c)}. {chr(c)}token token{chr(c)}[STRIP]{chr(c)}"
 
 
 def speed(tokenizer, path, texts):
@@ -191,6 +206,54 @@ def speed(tokenizer, path, texts):
     batch = time.time() - start
     mine = float(ours(path, texts, "--time")[0])
     return f"tokenizers {size / reference / 1e6:.1f} MB/s a text a call, {size / batch / 1e6:.1f} as a batch; ours {size / mine / 1e6:.1f} MB/s"
+
+
+def write_fixtures(folder, lines):
+    """Small tokenizers, and what the package makes of a few texts with them."""
+    os.makedirs(folder, exist_ok=True)
+    random.seed(5)
+    wanted = ["", " ", "\r\n  x \n", "The 12345 children's BABY'S dogs\u2026", "e\u0301clair \u00e9clair \ufb01 \u212b \u180e",
+              "\U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f43b", "<image>\nA <tool>s [STRIP]  word words<image>", "a\x00b\x7f\t\t c   ",
+              "\u2581x\u2581\u2581 y", "\u0915\u094d\u0937 \u4e2d\u6587 \u0e33 \u0130 'LL it\u2019s"] + random.sample(lines, 24)
+    expected = {}
+    for name in ["gpt2", "llama3", "qwen2", "llama2", "metaspace_first"]:
+        tokenizer = make(name, lines, 700 if name != "llama2" else 900)
+        state = json.loads(tokenizer.to_str())
+        if name == "gpt2":  # the older way to write merges
+            state["model"]["merges"] = [" ".join(pair) for pair in state["model"]["merges"]]
+        with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
+            json.dump(state, file, ensure_ascii=False, separators=(",", ":"))
+            file.write("\n")
+        expected[name] = []
+        for text in wanted:
+            ids = tokenizer.encode(text, add_special_tokens=True).ids
+            expected[name].append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=False),
+                                   "plain": tokenizer.decode(ids, skip_special_tokens=True)})
+    with open(os.path.join(folder, "expected.json"), "w", encoding="utf-8") as file:
+        json.dump(expected, file, separators=(",", ":"))
+        file.write("\n")
+    return 0
+
+
+def loads_with_transformers(folder, source, config):
+    """Whether AutoTokenizer takes the texts that an export writes."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        print("skipped: transformers is not there to load the export")
+        return True
+    folder = os.path.join(folder, "export")
+    os.makedirs(folder)
+    for name, text in (("tokenizer.json", source), ("tokenizer_config.json", config)):
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer("\u00e4<image>").input_ids
+    found = (len(tokenizer), tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id, ids,
+             tokenizer.decode(ids, skip_special_tokens=True))
+    expected = (264, 256, 257, 258, [257, 0xc3, 0xa4, 259], "\u00e4")
+    print("bytes: loads with AutoTokenizer" if found == expected else f"bytes: AutoTokenizer gives {found}, not {expected}")
+    return found == expected
 
 
 def main():
@@ -210,7 +273,8 @@ def main():
         return write_fixtures(arguments.fixtures, lines)
     texts = nasty(lines)
     failed = False
-    names = ["gpt2", "gpt2_prefix_space", "llama3", "qwen2", "o200k", "llama2", "metaspace_first", "metaspace_always"]
+    names = ["gpt2", "gpt2_prefix_space", "llama3", "qwen2", "o200k", "llama2", "metaspace_first", "metaspace_always",
+             *COUNTERS]
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.keep or temporary
         os.makedirs(folder, exist_ok=True)
@@ -220,6 +284,7 @@ def main():
                 dump = subprocess.run([os.path.join(os.environ.get("MSO_BUILD", "."), "tokenize"), "bytes", "--dump"],
                                       stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
                 tokenizer, where = Tokenizer.from_str(dump[0]), "bytes"
+                failed |= not loads_with_transformers(temporary, *dump)
             else:
                 if not os.path.exists(path):
                     make(name, lines, arguments.vocabulary).save(path)
