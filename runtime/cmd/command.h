@@ -22,6 +22,7 @@ struct Command {
 std::vector<Command> all_commands();
 
 Command train_command();   // train.cc
+Command run_command();     // run.cc
 Command plan_command();    // plan.cc
 Command config_command();  // config.cc
 Command data_command();    // data.cc

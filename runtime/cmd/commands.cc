@@ -15,6 +15,7 @@ std::vector<Command> all_commands() {
       missing_command("train", "train a model, or go on with a run",
                       "training: configure with --with-torch and the libraries it lists as missing"));
 #endif
+  commands.push_back(run_command());
   commands.push_back(plan_command());
   commands.push_back(config_command());
 #if defined(MSO_HAVE_IO) && defined(MSO_WITH_DATA_COMMAND)

@@ -121,7 +121,7 @@ TEST(FlatLayout, ShardsPartitionTheBufferAndSlicesNameEveryElementOnce) {
 }
 
 TEST(FlatLayout, TensorsSmallerThanTheRanksLeaveEmptyParts) {
-  const FlatLayout layout = make_flat_layout({{.name = "bias", .shape = {3}}, {.name = "gate", .shape = {}}});
+  const FlatLayout layout = make_flat_layout({{.name = "bias", .stage = "", .shape = {3}}, {.name = "gate", .stage = "", .shape = {}}});
   const auto buckets = plan_buckets(layout, 1, 4);
   ASSERT_EQ(buckets.size(), 2u);
   EXPECT_EQ(buckets[0].parts, (std::vector<size_t>{0, 16, 16, 16, 16}));

@@ -28,7 +28,7 @@ TEST(SingleCommunicator, CopiesAndKeepsTheRulesOfTheOthers) {
 
 TEST(GradientReducer, OneRankCopiesAndMissingMarksAreFlushed) {
   const FlatLayout layout = make_flat_layout(
-      {{.name = "a", .shape = {20}}, {.name = "b", .shape = {5}}, {.name = "c", .shape = {40}}});
+      {{.name = "a", .stage = "", .shape = {20}}, {.name = "b", .stage = "", .shape = {5}}, {.name = "c", .stage = "", .shape = {40}}});
   const auto buckets = plan_buckets(layout, 30, 1);
   auto group = make_single_communicator("data parallel");
   std::vector<float> gradients(layout.size), shard(make_shard(buckets, 0).size);
@@ -46,7 +46,7 @@ TEST(GradientReducer, OneRankCopiesAndMissingMarksAreFlushed) {
 }
 
 TEST(GradientReducer, MistakesAreNamed) {
-  const FlatLayout layout = make_flat_layout({{.name = "a", .shape = {20}}});
+  const FlatLayout layout = make_flat_layout({{.name = "a", .stage = "", .shape = {20}}});
   auto group = make_single_communicator("data parallel");
   std::vector<float> gradients(layout.size), shard(layout.size);
   EXPECT_THROW(GradientReducer(*group, layout, plan_buckets(layout, 30, 2), gradients.data()), Error);
@@ -61,7 +61,7 @@ TEST(GradientReducer, MistakesAreNamed) {
 }
 
 TEST(WeightGatherer, WantsAllBucketsInOrder) {
-  const FlatLayout layout = make_flat_layout({{.name = "a", .shape = {20}}, {.name = "b", .shape = {5}}});
+  const FlatLayout layout = make_flat_layout({{.name = "a", .stage = "", .shape = {20}}, {.name = "b", .stage = "", .shape = {5}}});
   const auto buckets = plan_buckets(layout, 10, 1);
   auto group = make_single_communicator("data parallel");
   std::vector<float> shard(layout.size, 2), weights(layout.size);
