@@ -18,6 +18,8 @@ using Json = nlohmann::json;
 }
 
 constexpr int kLargestSide = 1 << 15;
+// A side of a resized picture, of which only the crop is computed.
+constexpr int kLargestResized = 1 << 30;
 constexpr const char* kFixedSizeHint = "set do_center_crop with crop_size, or size with height and width";
 
 // Reads keys of one JSON object; a key that is absent or null keeps the default.
@@ -113,7 +115,7 @@ void resized_size(const ImageProcessorConfig& c, int in_width, int in_height, in
     new_short = static_cast<int>(std::nearbyint(raw));
     new_long = raw * longer / shorter;
   }
-  const int long_side = std::max(1, static_cast<int>(new_long));
+  const int long_side = std::max(1, static_cast<int>(std::min<double>(new_long, kLargestResized)));
   new_short = std::max(1, new_short);
   *width = in_width <= in_height ? new_short : long_side;
   *height = in_width <= in_height ? long_side : new_short;
@@ -305,6 +307,10 @@ void ImageProcessor::process(const Image& image, float* out) const {
 void ImageProcessor::process_unpadded(const Image& image, float* out) const {
   int new_width, new_height;
   resized_size(config_, image.width, image.height, &new_width, &new_height);
+  if (std::max(new_width, new_height) == kLargestResized)
+    throw Error("picture is too narrow to resize",
+                std::to_string(image.width) + "×" + std::to_string(image.height) + " pixels", "delete it",
+                ExitCode::kBadData);
   const Overlap across(new_width, width_), down(new_height, height_);
   thread_local std::vector<uint8_t> pixels;
   pixels.resize(size_t(across.length) * down.length * 3);

@@ -68,7 +68,7 @@ class ImageProcessor {
   // `out`: float32 [3, height(), width()]. Bit-identical with transformers' PIL backend for the same RGB
   // pixels: the padding, Pillow's resize of which only the crop is computed, zeros around pictures smaller
   // than the crop, then
-  // ((float)(v · rescale_factor) − mean) / std.
+  // ((float)(v · rescale_factor) − mean) / std. Error (kBadData) for a picture millions of times longer than wide.
   void process(const Image& image, float* out) const;
 
  private:

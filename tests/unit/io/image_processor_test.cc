@@ -100,6 +100,14 @@ TEST(ImageProcessor, DecodesNoSmallerThanItResizes) {
   EXPECT_EQ(square.target_height, 112);
 }
 
+TEST(ImageProcessor, AbsurdShapesAreRefusedNotOverflown) {
+  const ImageProcessor processor(clip_image_processor(32768));
+  EXPECT_GT(processor.decode_options(1 << 30, 1).target_width, 0);
+  const Image line{40000, 1, std::vector<uint8_t>(120000)};
+  float nothing_is_written;
+  EXPECT_THROW(processor.process(line, &nothing_is_written), Error);
+}
+
 TEST(ImageProcessor, EveryShapeFillsTheOutput) {
   const ImageProcessor processor(clip_image_processor(32));
   for (const auto& [width, height] : {std::pair{1, 1}, {1, 3000}, {3000, 1}, {31, 33}, {32, 32}, {5, 64}}) {
