@@ -98,6 +98,6 @@ io_tests_LDADD = libmso_io.la libmso_base.la $(GTEST_LIBS)
 endif
 endif
 
-EXTRA_DIST += tests/cli/data.bats tests/fuzz/fuzz_tar_index.cc \
+EXTRA_DIST += doc/data.md tests/cli/data.bats tests/fuzz/fuzz_tar_index.cc \
   tests/fuzz/corpus/tar_index/empty tests/fuzz/corpus/tar_index/gnu tests/fuzz/corpus/tar_index/index \
   tests/fuzz/corpus/tar_index/pax tests/fuzz/corpus/tar_index/truncated tests/fuzz/corpus/tar_index/ustar

@@ -1,14 +1,17 @@
 // Fuzz target: an archive is indexed, and the bytes of an index are parsed. Whatever comes in is refused with an
 // mso::Error or gives an index whose members lie inside the archive and that reads back equal.
-// Input: first byte even: a tar archive; odd: the bytes of an .idx.
+// Input: first byte even: a tar archive; odd: the bytes of an .idx, whose checksum is put right when bit 1 is set, so
+// that the checks behind it are reached.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "io/shard_index.h"
 #include "io/tar_index.h"
@@ -36,7 +39,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   try {
     if (data[0] % 2 == 1) {
-      check(mso::ShardIndex::parse({reinterpret_cast<const char*>(data + 1), size - 1}, "fuzz.idx"));
+      std::string bytes(reinterpret_cast<const char*>(data + 1), size - 1);
+      constexpr size_t kChecksumAt = 56;
+      if (data[0] % 4 == 3 && bytes.size() >= kChecksumAt + 8) {
+        bytes.replace(kChecksumAt, 8, 8, '\0');
+        const uint64_t checksum = mso::hash64(bytes);
+        std::memcpy(bytes.data() + kChecksumAt, &checksum, 8);
+      }
+      check(mso::ShardIndex::parse(bytes, "fuzz.idx"));
       return 0;
     }
     static const int fd = ::memfd_create("fuzz.tar", 0);
