@@ -3,6 +3,14 @@ noinst_LTLIBRARIES += libmso_optimizer.la
 libmso_optimizer_la_SOURCES = runtime/exec/adamw.cc runtime/exec/adamw.h
 libmso_optimizer_la_CXXFLAGS = $(AM_CXXFLAGS)
 
+if HAVE_GTEST
+check_PROGRAMS += optimizer_tests
+TESTS += optimizer_tests
+optimizer_tests_SOURCES = tests/unit/exec/adamw_test.cc
+optimizer_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS)
+optimizer_tests_LDADD = libmso_optimizer.la libmso_base.la $(GTEST_LIBS)
+endif
+
 if BUILD_TRAIN
 noinst_LTLIBRARIES += libmso_exec.la
 libmso_exec_la_SOURCES = \

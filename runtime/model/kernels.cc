@@ -124,9 +124,9 @@ MSO_INLINE Vec vexp(Vec x) {
 }
 MSO_INLINE Vec sigmoid(Vec x) { return 1.0f / (1.0f + vexp(-x)); }
 
-// erf(x), rational minimax approximation on [-4, 4] (Eigen's generic_fast_erf_float), error below 3e-7.
+// erf(x), rational minimax approximation on [-3.83, 3.83], where it is within 6e-8 of ±1 (Eigen's generic_fast_erf_float), error below 4e-7.
 MSO_INLINE Vec verf(Vec value) {
-  Vec x = vmin(vmax(value, splat(-4.0f)), splat(4.0f));
+  Vec x = vmin(vmax(value, splat(-3.8325068f)), splat(3.8325068f));
   Vec s = x * x;
   Vec p = splat(-2.72614225801306e-10f);
   p = p * s + 2.77068142495902e-08f;

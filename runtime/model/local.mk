@@ -51,3 +51,18 @@ tests_reference_export_model_SOURCES = tests/reference/export_model.cc
 tests_reference_export_model_CXXFLAGS = $(AM_CXXFLAGS)
 tests_reference_export_model_LDADD = libmso_io.la libmso_model_files.la libmso_comm.la libmso_base.la
 endif
+
+if HAVE_GTEST
+check_PROGRAMS += model_files_tests
+TESTS += model_files_tests
+model_files_tests_SOURCES = tests/unit/model/hf_config_test.cc
+model_files_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS)
+model_files_tests_LDADD = libmso_model_files.la libmso_comm.la libmso_base.la $(GTEST_LIBS)
+if BUILD_TRAIN
+check_PROGRAMS += model_tests
+TESTS += model_tests
+model_tests_SOURCES = tests/unit/model/graph_test.cc tests/unit/model/kernels_test.cc
+model_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(TORCH_CFLAGS)
+model_tests_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_comm.la libmso_base.la $(TORCH_LIBS) $(GTEST_LIBS)
+endif
+endif
