@@ -49,7 +49,7 @@ libmso_io_la_CXXFLAGS = $(AM_CXXFLAGS) $(ARCHIVE_CFLAGS) $(JPEG_CFLAGS) $(FFMPEG
 libmso_io_la_LIBADD = $(ARCHIVE_LIBS) $(JPEG_LIBS) $(FFMPEG_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS)
 
 EXTRA_DIST += \
-  tests/fuzz/build tests/fuzz/fuzz_tokenizer.cc tests/fuzz/corpus/tokenizer \
+  tests/fuzz/fuzz_tokenizer.cc tests/fuzz/corpus/tokenizer \
   tests/reference/tokenizer_reference.py \
   tests/unit/io/fixtures/tokenizer/expected.json \
   tests/unit/io/fixtures/tokenizer/gpt2.json \

@@ -30,14 +30,6 @@ std::vector<ParameterGroupRule> group_rules(const TrainConfig& config) {
   return rules;
 }
 
-// Hash over the ids of the samples a step really trained on, in the order of the global batch.
-std::string digest_of(const GlobalBatch& batch, const std::vector<uint8_t>& bad_codes) {
-  std::vector<uint64_t> ids;
-  for (size_t i = 0; i < batch.ids.size(); ++i)
-    if (bad_codes[i] == 0) ids.push_back(batch.ids[i]);
-  return hex64(hash64(ids.data(), ids.size() * sizeof(uint64_t)));
-}
-
 }  // namespace
 
 Trainer::Trainer(World& world, TrainingParts parts)
@@ -218,7 +210,8 @@ bool Trainer::train_step() {
     record.tokens = static_cast<int64_t>(sums.positions);
     record.label_tokens = static_cast<int64_t>(sums.labels);
     record.samples = static_cast<int64_t>(sums.samples);
-    record.sample_digest = digest_of(global, opening.bad_codes);
+    record.sample_digest =
+        sample_digest(global, std::vector<bool>(opening.bad_codes.begin(), opening.bad_codes.end()));
     record.data_wait_s = batch.wait_s;
     record.snapshot_stall_s = stall_s;
     record.step_s = seconds_since(start);

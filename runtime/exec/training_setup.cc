@@ -10,8 +10,7 @@
 #include "base/log.h"
 #include "base/model_config.h"
 #include "exec/rank_zero.h"
-#include "io/image.h"
-#include "io/image_processor.h"
+#include "io/picture_decoder.h"
 #include "io/tokenizer.h"
 #include "node/ram_disk.h"
 #include "plan/model_summary.h"
@@ -57,26 +56,20 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config) {
   return load_tokenizer(where);
 }
 
-PictureDecoder make_picture_decoder(const Config& config, const LlavaConfig& model) {
-  const int side = static_cast<int>(config.data.image_size.value_or(model.vision.image_size));
-  if (side != model.vision.image_size)
-    throw Error("data.image_size differs from the model's", std::to_string(side) + " instead of " + std::to_string(model.vision.image_size),
-                "leave it out", ExitCode::kBadUsage);
-  ImageProcessorConfig processor_config = clip_image_processor(side);
-  if (!config.model.path.empty()) read_image_processor(config.model.path, &processor_config);
-  auto processor = std::make_shared<const ImageProcessor>(processor_config);
-  if (processor->height() != side || processor->width() != side)
-    throw Error("the image processor's size differs from the vision tower's",
-                std::to_string(processor->height()) + "x" + std::to_string(processor->width()) + " instead of " +
+// The family's processor: the model folder's own, else CLIP's for the size of the vision tower.
+PictureDecoder picture_decoder(const Config& config, const LlavaConfig& model) {
+  const int64_t side = model.vision.image_size;
+  if (config.data.image_size.value_or(side) != side)
+    throw Error("data.image_size differs from the model's",
+                std::to_string(*config.data.image_size) + " instead of " + std::to_string(side), "leave it out",
+                ExitCode::kBadUsage);
+  ImageProcessorConfig processor = clip_image_processor(static_cast<int>(side));
+  if (!config.model.path.empty()) read_image_processor(config.model.path, &processor);
+  PictureDecoder decoder = make_picture_decoder(processor, model.positions_per_image(), config.data.exact_jpeg);
+  if (decoder.shape != std::vector<int64_t>{3, side, side})
+    throw Error("the image processor gives another size than the vision tower reads",
+                std::to_string(decoder.shape[1]) + "x" + std::to_string(decoder.shape[2]) + " instead of " +
                     std::to_string(side), "mend preprocessor_config.json in " + config.model.path, ExitCode::kBadUsage);
-  PictureDecoder decoder;
-  decoder.shape = {3, side, side};
-  decoder.tokens = model.positions_per_image();
-  const bool exact = config.data.exact_jpeg;
-  decoder.decode = [processor, exact](std::span<const std::byte> file, float* pixels) {
-    const ImageInfo info = probe_image(file, "picture");
-    processor->process(decode_image(file, "picture", processor->decode_options(info.width, info.height, exact)), pixels);
-  };
   return decoder;
 }
 
@@ -119,7 +112,7 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   assembler_options.max_length = config.data.max_length;
   if (config.model.tokenizer == "bytes" || (config.model.tokenizer == "auto" && config.model.path.empty()))
     assembler_options.bytes_per_token = 1;
-  const PictureDecoder decoder = make_picture_decoder(config, model);
+  const PictureDecoder decoder = picture_decoder(config, model);
   auto assembler = std::make_shared<SampleAssembler>(data, tokenizer, decoder, assembler_options);
   if (held_out) parts.held_out = std::make_shared<SampleAssembler>(held_out, tokenizer, decoder, assembler_options);
 

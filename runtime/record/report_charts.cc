@@ -50,7 +50,7 @@ std::string dots(const PlotFrame& f, const std::vector<CurvePoint>& points) {
 
 std::vector<std::pair<double, double>> spans_of(const RunHistory& h) {
   std::vector<std::pair<double, double>> spans;
-  for (const RunAttempt& a : h.attempts) spans.emplace_back(a.begin - h.first_time, a.last - h.first_time);
+  for (const AttemptHistory& a : h.attempts) spans.emplace_back(a.begin - h.first_time, a.last - h.first_time);
   return spans;
 }
 
@@ -113,7 +113,7 @@ std::string loss_chart(const RunHistory& h) {
   std::string marks;
   const std::string many = h.attempts.size() > 8 ? " many" : "";
   for (size_t i = 1; i < h.attempts.size(); ++i) {
-    const RunAttempt &before = h.attempts[i - 1], &a = h.attempts[i];
+    const AttemptHistory &before = h.attempts[i - 1], &a = h.attempts[i];
     if (before.last_step < 0 && !a.resume) continue;
     double stopped = f.x(static_cast<double>(std::max<int64_t>(before.last_step, 0)));
     std::string text = "attempt " + std::to_string(before.number) + " ended after step " +
@@ -344,7 +344,7 @@ std::string incident_lane(const RunHistory& h, const TimeAxis& time, const PlotF
 std::string attempt_lane(const RunHistory& h, const TimeAxis& time, double y, double height) {
   std::string out;
   for (size_t i = 0; i < h.attempts.size(); ++i) {
-    const RunAttempt& a = h.attempts[i];
+    const AttemptHistory& a = h.attempts[i];
     double x0 = time.x(a.begin - h.first_time), x1 = std::max(time.x(a.last - h.first_time), x0 + 1.5);
     double caught = a.resume || i > 0 ? time.x((a.caught_up > 0 ? a.caught_up : a.last) - h.first_time) : x0;
     std::string text = "attempt " + std::to_string(a.number) + ", " + format_duration(a.last - a.begin);

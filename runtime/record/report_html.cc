@@ -271,7 +271,7 @@ std::string recoveries_table(const RunHistory& h) {
   std::string rows;
   size_t first = h.attempts.size() > 201 ? h.attempts.size() - 200 : 1;
   for (size_t i = first; i < h.attempts.size(); ++i) {
-    const RunAttempt &before = h.attempts[i - 1], &a = h.attempts[i];
+    const AttemptHistory &before = h.attempts[i - 1], &a = h.attempts[i];
     // A killed attempt says nothing; the next one's first words often do.
     std::string why = !before.last_words.empty() ? before.last_words
                       : !a.first_words.empty()   ? a.first_words

@@ -39,7 +39,7 @@ class Builder {
     h_.final_loss = mean(last_.end() - std::min(n, last_.size()), last_.end());
     for (auto& [level, writes] : writes_) h_.levels[level].median_write_s = quantile(writes, 0.5);
     for (size_t i = 1; i < h_.attempts.size(); ++i) {
-      const RunAttempt& a = h_.attempts[i];
+      const AttemptHistory& a = h_.attempts[i];
       double until = a.first_step_began > 0 ? a.first_step_began : a.last;
       h_.down_seconds += std::max(0.0, until - h_.attempts[i - 1].last);
     }
@@ -53,7 +53,7 @@ class Builder {
   };
 
   // The attempt a line belongs to; times never run backwards (a clock set back, a missing time).
-  RunAttempt& attempt(int number, double& time) {
+  AttemptHistory& attempt(int number, double& time) {
     if (!(time > 0) || !std::isfinite(time)) time = h_.last_time;
     time = std::max(time, h_.last_time);
     if (h_.first_time == 0) h_.first_time = time;
@@ -64,7 +64,7 @@ class Builder {
     return h_.attempts.back();
   }
   void open_attempt(int number, double time) {
-    RunAttempt a;
+    AttemptHistory a;
     a.number = number > 0 ? number : static_cast<int>(h_.attempts.size()) + 1;
     a.begin = a.last = time;
     a.stood_at = h_.steps_finished;
@@ -73,7 +73,7 @@ class Builder {
 
   void on(const StartRecord& r) {
     double time = r.time;
-    RunAttempt* a = &attempt(r.attempt, time);
+    AttemptHistory* a = &attempt(r.attempt, time);
     if (a->start || a->first_step >= 0 || a->end) {  // the same number once more, or none at all
       open_attempt(r.attempt, time);
       a = &h_.attempts.back();
@@ -87,7 +87,7 @@ class Builder {
 
   void on(const StepRecord& r) {
     double time = r.time;
-    RunAttempt& a = attempt(r.attempt, time);
+    AttemptHistory& a = attempt(r.attempt, time);
     int segment = static_cast<int>(h_.attempts.size()) - 1;
     double at = time - h_.first_time;
     double step_s = std::isfinite(r.step_s) ? std::max(r.step_s, 0.0) : 0;
@@ -134,7 +134,7 @@ class Builder {
     h_.stall_seconds += std::isfinite(r.snapshot_stall_s) ? r.snapshot_stall_s : 0;
   }
 
-  void repeat(const StepRecord& r, RunAttempt& a, const Remembered& before, uint64_t digest, double step_s,
+  void repeat(const StepRecord& r, AttemptHistory& a, const Remembered& before, uint64_t digest, double step_s,
               double x, int segment) {
     ++a.repeated;
     ++h_.repeated_steps;
@@ -207,13 +207,13 @@ class Builder {
 
   void on(const ResumeRecord& r) {
     double time = r.time;
-    RunAttempt& a = attempt(r.attempt, time);
+    AttemptHistory& a = attempt(r.attempt, time);
     a.resume = r;
   }
 
   void on(const IncidentRecord& r) {
     IncidentRecord kept = r;
-    RunAttempt& a = attempt(r.attempt, kept.time);
+    AttemptHistory& a = attempt(r.attempt, kept.time);
     kept.attempt = a.number;
     ++h_.incident_count;
     std::string kind = r.kind.empty() ? "(no kind)" : r.kind;
@@ -229,7 +229,7 @@ class Builder {
 
   void on(const EndRecord& r) {
     double time = r.time;
-    RunAttempt& a = attempt(r.attempt, time);
+    AttemptHistory& a = attempt(r.attempt, time);
     a.end = r;
     if (!r.message.empty()) a.last_words = r.message;
   }
@@ -322,7 +322,7 @@ RunHistory read_run(const std::filesystem::path& folder) {
 
 RunHistory::State RunHistory::state(double now) const {
   if (attempts.empty()) return State::kEmpty;
-  const RunAttempt& last = attempts.back();
+  const AttemptHistory& last = attempts.back();
   if (last.end) {
     if (last.end->exit_code == static_cast<int>(ExitCode::kSuccess)) return State::kFinished;
     if (last.end->exit_code == static_cast<int>(ExitCode::kStoppedBySignal)) return State::kStopped;
@@ -334,12 +334,12 @@ RunHistory::State RunHistory::state(double now) const {
 
 int64_t RunHistory::recoveries() const {
   return std::count_if(attempts.begin(), attempts.end(),
-                       [](const RunAttempt& a) { return a.resume.has_value(); });
+                       [](const AttemptHistory& a) { return a.resume.has_value(); });
 }
 
 double RunHistory::lost_seconds(size_t attempt) const {
   if (attempt == 0 || attempt >= attempts.size()) return 0;
-  const RunAttempt& a = attempts[attempt];
+  const AttemptHistory& a = attempts[attempt];
   return std::max(0.0, (a.caught_up > 0 ? a.caught_up : a.last) - attempts[attempt - 1].last);
 }
 

@@ -15,7 +15,7 @@
 namespace mso {
 
 // From one start of the processes to their end.
-struct RunAttempt {
+struct AttemptHistory {
   int number = 0;
   std::optional<StartRecord> start;
   std::optional<ResumeRecord> resume;
@@ -60,7 +60,7 @@ struct RunHistory {
   int ranks = 0;
   double first_time = 0, last_time = 0;  // 0: no line with a time
 
-  std::vector<RunAttempt> attempts;
+  std::vector<AttemptHistory> attempts;
   // Over steps: each step's first run. Over seconds since first_time: every run of a step; segment =
   // attempt's index.
   Decimator loss, grad_norm, learning_rate, repeated_loss{1000};
