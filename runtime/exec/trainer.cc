@@ -115,9 +115,6 @@ void Trainer::resume() {
     record.recovery_s = seconds_since(start);
     if (metrics_) record.lost_steps = std::max<int64_t>(0, metrics_->found().last_step - record.step);
     resume_record = record;
-    if (world_.rank() == 0)
-      log_info("resuming after step {} from {} ({}), {} steps to repeat, recovered in {:.2f} s", step_,
-               name_of(report.level), record.source, record.lost_steps, record.recovery_s);
   } else if (world_.rank() == 0 && parts_.directory.existed) {
     log_info("no snapshot was written before the last end: starting again from step 0");
   }
