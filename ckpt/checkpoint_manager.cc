@@ -141,8 +141,12 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
     ProgressFlags flags;
     const double now = seconds_now();
     if (!attempt_lost_ && !closing_) {
-      flags.wish[0] = is_due(clocks_[0], now, l0_.active);
-      for (int level : {1, 2}) flags.wish[level] = is_due(clocks_[level], now, shared_flight_.active);
+      // What this rank has finished may be settled by the very sums this goes into, and the next one start at
+      // once.
+      flags.wish[0] = is_due(clocks_[0], now, l0_.active && !l0_.finished);
+      for (int level : {1, 2})
+        flags.wish[level] =
+            is_due(clocks_[level], now, shared_flight_.active && !shared_flight_.commit_finished);
     }
     flags.l0_finished = l0_.active && l0_.finished;
     flags.l0_failed = l0_.active && l0_.failed;
@@ -161,14 +165,19 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
     std::lock_guard<std::mutex> lock(mutex_);
     SnapshotDecision decision;
     decision.attempt_lost = sums.attempt_lost > 0;
+    const int failures[3] = {clocks_[0].failures, clocks_[1].failures, clocks_[2].failures};
     if (l0_.active) settle_level0(verdict(sums.l0_finished, sums.l0_failed, ranks_), sums);
     if (shared_flight_.active) settle_shared(sums);
     if (decision.attempt_lost) return decision;
-    if (sums.wish[0] > 0 && !l0_.active) decision.levels |= kLevel0Bit;
+    // A wish made before this failure was known does not count: the level backs off first.
+    auto starts = [&](int level, const Flight& flight) {
+      return sums.wish[level] > 0 && !flight.active && clocks_[level].failures <= failures[level];
+    };
+    if (starts(0, l0_)) decision.levels |= kLevel0Bit;
     // L2 holds all that L1 does: where both are due, one L2 is written.
-    if (!shared_flight_.active && sums.wish[2] > 0)
+    if (starts(2, shared_flight_))
       decision.levels |= kLevel2Bit;
-    else if (!shared_flight_.active && sums.wish[1] > 0)
+    else if (starts(1, shared_flight_))
       decision.levels |= kLevel1Bit;
     return decision;
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -120,6 +121,18 @@ TEST(Manager, PartnerCopyReplacesALostRank) {
     EXPECT_EQ(second.source, ShardSource::kPartner);
     EXPECT_EQ(second.resumed->shards[lost].source, ShardSource::kPartner);
   }
+}
+
+TEST(Manager, EveryStepMeansEveryStep) {
+  TemporaryFolder folder;
+  // What has been written by the next step does not hold up the next snapshot.
+  auto written = [](int, uint64_t, CheckpointManager& manager) {
+    while (manager.flags().l0_finished == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  };
+  TinyResult result =
+      run_tiny({.folder = folder.path(), .ranks = 1, .until = 12, .adjust = only("0"), .each_step = written});
+  expect_good(result);
+  EXPECT_EQ(count(result, SnapshotLevel::kL0, true), 12u);
 }
 
 TEST(Manager, LosingEverythingIsAnErrorNotARestartFromZero) {

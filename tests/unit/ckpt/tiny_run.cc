@@ -138,7 +138,7 @@ void train(const TinyOptions& options, int rank, Communicator& world, TinyResult
     all_reduce_now(world, values.data(), values.size(), DType::kF64, ReduceOp::kSum, settings.timeout_s);
     SnapshotDecision decision = manager.on_agreed(decode_flags(values));
     if (decision.attempt_lost) {
-      result.attempt_lost = true;
+      if (rank == 0) result.attempt_lost = true;
       return;
     }
     manager.fence(deadline_in(5));
