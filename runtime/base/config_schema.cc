@@ -161,7 +161,7 @@ std::vector<ConfigKey> make_schema() {
           "Copy of level 0 on another node; auto: where there is one.").one_of({"auto", "off"}).safe(),
       Row("ecm.level1_optimizer", FIELD(ecm.level1_optimizer), true,
           "Keep the optimizer in level 1 too; false keeps weights only, and resuming from it is not exact.").safe(),
-      Row("ecm.keep", FIELD(ecm.keep), 2, "Snapshots kept of each level.").at_least(1).at_most(1000).safe(),
+      Row("ecm.keep", FIELD(ecm.keep), 2, "Snapshots kept of level 1 and of level 2; level 0 keeps two.").at_least(1).at_most(1000).safe(),
       Row("ecm.max_write_bandwidth", FIELD(ecm.max_write_bandwidth), 0,
           "Bytes per second a rank writes to the shared file system at most; 0: no limit.")
           .bytes().at_least(0).at_most(kMaxCount).safe(),
