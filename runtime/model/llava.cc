@@ -6,6 +6,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include "base/error.h"
+#include "memory/host_pool.h"
 
 namespace mso {
 
@@ -156,6 +157,9 @@ at::Tensor LlavaGraph::logits(const MicroBatch& micro_batch) {
   return loss_.logits(decoder_.forward(batch, features(batch, nullptr, nullptr), nullptr)).to(at::kFloat);
 }
 
-std::unique_ptr<TrainingGraph> build_graph(const ModelOptions& options) { return std::make_unique<LlavaGraph>(options); }
+std::unique_ptr<TrainingGraph> build_graph(const ModelOptions& options) {
+  install_host_pool();
+  return std::make_unique<LlavaGraph>(options);
+}
 
 }  // namespace mso
