@@ -199,7 +199,8 @@ std::vector<ConfigKey> make_schema() {
           "Stages (vision_encoder, projector, llm_decoder) or patterns of parameter names that are not trained."),
       // ---- data ----
       Row("data.path", FIELD(data.path), json::array(),
-          "Folders with shards, or tar files, to train on (see mso data pack)."),
+          "Folders with shards, or tar files, to train on (see mso data pack). May move: a resume checks that the "
+          "samples are the same.").safe(),
       Row("data.eval_path", FIELD(data.eval_path), json::array(), "Folders or tar files to evaluate on.").safe(),
       Row("data.eval_shards", FIELD(data.eval_shards), 0,
           "How many of the last shards of data.path are held out for evaluation.").at_least(0).at_most(1e6),

@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
@@ -46,6 +47,16 @@ bool log_enabled(LogLevel level) { return spdlog::default_logger_raw()->should_l
 
 void write_log(LogLevel level, std::string_view text) {
   spdlog::default_logger_raw()->log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
+}
+
+void add_log_file(const std::string& path) {
+  try {
+    auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
+    sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
+    spdlog::default_logger()->sinks().push_back(sink);
+  } catch (const spdlog::spdlog_ex& e) {
+    log_warn("no log file: {}", e.what());
+  }
 }
 
 void flush_log() { spdlog::default_logger_raw()->flush(); }

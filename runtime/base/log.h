@@ -18,6 +18,8 @@ void set_log_rank(int rank);
 
 bool log_enabled(LogLevel level);
 void write_log(LogLevel level, std::string_view text);
+// Lines go to this file too, appended. Storage that cannot be written is no error: the file is left out with a warning.
+void add_log_file(const std::string& path);
 void flush_log();  // before the process leaves without running destructors
 
 template <typename... Args>

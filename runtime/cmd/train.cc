@@ -1,4 +1,5 @@
 // mso train: train or resume a run.
+#include <filesystem>
 #include <iostream>
 
 #include "base/kill_point.h"
@@ -33,7 +34,8 @@ void print_error(const Error& error, const World& world) {
 }
 
 void print_how_to_go_on(const World& world, const Config& config, ExitCode code, const TrainOptions& options) {
-  if (world.rank() != 0) return;
+  // Nothing to go on with before there is a run.
+  if (world.rank() != 0 || !std::filesystem::exists(std::filesystem::path(config.train.run_dir) / "run_id")) return;
   std::vector<std::string> arguments = {"train"};
   if (!options.config.file.empty()) arguments.insert(arguments.end(), {"-c", options.config.file});
   arguments.insert(arguments.end(), options.config.overrides.begin(), options.config.overrides.end());

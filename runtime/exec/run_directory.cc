@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -101,7 +101,14 @@ void record_process(const RunDirectory& run, const World& world) {
 }
 
 std::string resume_command(int ranks, const std::vector<std::string>& arguments) {
-  std::string command = ranks > 1 ? "mpirun -n " + std::to_string(ranks) + " mso" : "mso";
+  const std::string n = std::to_string(ranks);
+  std::string command = "mso";
+  if (std::getenv("MSO_SUPERVISED"))
+    command = "mso run -n " + n + " --";
+  else if (ranks > 1 && std::getenv("SLURM_STEP_ID") && !std::getenv("OMPI_COMMAND"))
+    command = "srun -n " + n + " --mpi=pmix mso";
+  else if (ranks > 1)
+    command = "mpirun -n " + n + " --bind-to none mso";
   for (const std::string& argument : arguments) {
     if (argument == "--fresh") continue;  // would leave this run behind
     bool plain = !argument.empty() && argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/kill_point.h"
 #include "base/log.h"
+#include "ckpt/level0_store.h"
 #include "ckpt/recovery.h"
 #include "exec/evaluator.h"
 #include "exec/stop_signal.h"
@@ -78,6 +79,7 @@ ExitCode Trainer::run() {
               checkpoints_->last_whole_step() ? std::to_string(*checkpoints_->last_whole_step()) : "none");
   }
   const std::string hash = state_hash();
+  if (step_ == parts_.total_steps && saved.ok) remove_level0();
   if (step_ < parts_.total_steps)
     return end(ExitCode::kStoppedBySignal, "stopped by a signal after step " + std::to_string(step_) + ", state " + hash);
   return end(saved.ok ? ExitCode::kSuccess : ExitCode::kFailure,
@@ -241,11 +243,7 @@ void Trainer::settle_bad_samples(const RankBatch& batch, const GlobalBatch& glob
   if (is_recorder()) {
     ledger_file_->append(entries);
     for (const LedgerEntry& entry : entries) {
-      long held_back = 0;
-      if (log_allowed("bad sample " + entry.reason, &held_back))
-        log_warn("left out sample {} of {}: {}{} (ledger.jsonl lists all{})", entry.key, entry.shard, entry.reason,
-                 entry.detail.empty() ? "" : ", " + entry.detail,
-                 held_back > 0 ? ", " + std::to_string(held_back) + " more since the last line" : "");
+      // The rank that owns the sample has logged why.
       record_incident("bad_sample", entry.key + " of " + entry.shard + ": " + entry.reason);
     }
   }
@@ -343,6 +341,17 @@ ExitCode Trainer::end(ExitCode code, const std::string& message) {
     write_report();
   }
   return code;
+}
+
+// A finished run needs its RAM disk no more: the final L2 has the same state.
+void Trainer::remove_level0() {
+  checkpoints_.reset();
+  barrier_now(*data_parallel_, timeout_s_);
+  if (world_.local_rank() != 0) return;
+  const CheckpointSettings& settings = parts_.checkpoint_settings;
+  std::error_code error;
+  std::filesystem::remove_all(Level0Store(settings.level0_path, settings.run_id, settings.attempt, 0).run_directory(), error);
+  if (error) log_warn("the Level 0 snapshots of the finished run stay in {}: {}", settings.level0_path.string(), error.message());
 }
 
 void Trainer::write_report() noexcept {

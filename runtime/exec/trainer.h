@@ -63,6 +63,7 @@ class Trainer {
   ExitCode end(ExitCode code, const std::string& message);
   bool is_recorder() const { return world_.rank() == 0; }
   std::string state_hash();
+  void remove_level0();
   void write_report() noexcept;  // report.html in the run folder
 
   World& world_;

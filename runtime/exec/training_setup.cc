@@ -140,6 +140,7 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
 
   parts.directory = open_run_directory(world, config.train.run_dir, fresh, timeout_s);
   parts.attempt = std::make_unique<RunAttempt>(RunAttempt::begin(parts.directory.path, world.communicator(), timeout_s));
+  if (world.rank() == 0) add_log_file((parts.directory.path / "log.txt").string());
   on_rank_zero(world.communicator(), timeout_s, [&] { check_and_record_configuration(parts.directory, config); });
 
   CheckpointSettings& settings = parts.checkpoint_settings;

@@ -64,7 +64,7 @@ struct SnapshotRecord {
   int level = 0;
   int64_t step = -1;
   double write_s = 0;
-  int64_t bytes = 0;  // all ranks together
+  int64_t bytes = 0;  // of rank 0's file; those of the other ranks differ by little
   bool ok = true;
   bool degraded = false;  // written, but with less than it should hold (no partner copy, say)
   std::string error;      // empty: none
