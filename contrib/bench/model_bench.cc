@@ -1,6 +1,7 @@
-// model_bench [--steps N] [--samples N] [--bf16] [--recompute] [--threads N]: one rank's forward, backward and optimizer
-// step of the benchmark LLaVA (CLIP 6×192 at 224/16, Llama 8×256, vocabulary 8192) on made-up captions of 8–48 tokens;
-// prints unpadded positions per second of CPU time, image positions included. contrib/bench/peer_model.py runs the same with transformers.
+// model_bench [--steps N] [--samples N] [--bf16] [--recompute] [--threads N]: one rank's forward, backward
+// and optimizer step of the benchmark LLaVA (CLIP 6×192 at 224/16, Llama 8×256, vocabulary 8192) on made-up
+// captions of 8–48 tokens; prints unpadded positions per second of CPU time, image positions included.
+// contrib/bench/peer_model.py runs the same with transformers.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -18,8 +19,8 @@ namespace {
 
 using namespace mso;
 
-// Time of this process: what a machine shared with others leaves meaningful. Equal to wall time with one thread on
-// an idle machine.
+// Time of this process: what a machine shared with others leaves meaningful. Equal to wall time with one
+// thread on an idle machine.
 struct Clock {
   static double now() {
     timespec t;
@@ -28,7 +29,8 @@ struct Clock {
   }
 };
 
-constexpr const char* kConfig = R"({"model_type": "llava", "image_token_index": 8191, "vision_feature_layer": -2,
+constexpr const char* kConfig =
+    R"({"model_type": "llava", "image_token_index": 8191, "vision_feature_layer": -2,
   "vision_config": {"hidden_size": 192, "intermediate_size": 768, "num_hidden_layers": 6, "num_attention_heads": 4,
                     "image_size": 224, "patch_size": 16},
   "text_config": {"vocab_size": 8192, "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 8,
@@ -45,7 +47,10 @@ MicroBatch make_batch(int samples, uint64_t seed) {
     const int words = 8 + static_cast<int>(random_bits({seed, 2, static_cast<uint64_t>(s)}) % 41);
     std::vector<int64_t> row{1};
     row.insert(row.end(), 196, 8191);
-    for (int w = 0; w < words; ++w) row.push_back(3 + static_cast<int64_t>(random_bits({seed, 3, static_cast<uint64_t>(s), static_cast<uint64_t>(w)}) % 8000));
+    for (int w = 0; w < words; ++w)
+      row.push_back(3 +
+                    static_cast<int64_t>(
+                        random_bits({seed, 3, static_cast<uint64_t>(s), static_cast<uint64_t>(w)}) % 8000));
     for (size_t i = 0; i < row.size(); ++i) {
       if (row[i] == 8191) b.media_positions["image"].push_back(b.size());
       b.tokens.push_back(row[i]);
@@ -66,12 +71,21 @@ int main(int argc, char** argv) {
   ModelOptions options;
   options.config_json = kConfig;
   for (int i = 1; i < argc; ++i) {
-    if (!std::strcmp(argv[i], "--bf16")) options.compute = ComputeType::kBF16;
-    else if (!std::strcmp(argv[i], "--recompute")) options.recompute = true;
-    else if (i + 1 < argc && !std::strcmp(argv[i], "--steps")) steps = std::atoi(argv[++i]);
-    else if (i + 1 < argc && !std::strcmp(argv[i], "--samples")) samples = std::atoi(argv[++i]);
-    else if (i + 1 < argc && !std::strcmp(argv[i], "--threads")) threads = std::atoi(argv[++i]);
-    else return std::fprintf(stderr, "usage: model_bench [--steps N] [--samples N] [--threads N] [--bf16] [--recompute]\n"), 2;
+    if (!std::strcmp(argv[i], "--bf16"))
+      options.compute = ComputeType::kBF16;
+    else if (!std::strcmp(argv[i], "--recompute"))
+      options.recompute = true;
+    else if (i + 1 < argc && !std::strcmp(argv[i], "--steps"))
+      steps = std::atoi(argv[++i]);
+    else if (i + 1 < argc && !std::strcmp(argv[i], "--samples"))
+      samples = std::atoi(argv[++i]);
+    else if (i + 1 < argc && !std::strcmp(argv[i], "--threads"))
+      threads = std::atoi(argv[++i]);
+    else
+      return std::fprintf(
+                 stderr,
+                 "usage: model_bench [--steps N] [--samples N] [--threads N] [--bf16] [--recompute]\n"),
+             2;
   }
   at::set_num_threads(threads);
   auto graph = build_graph(options);
@@ -108,9 +122,10 @@ int main(int argc, char** argv) {
     }
   }
   std::sort(totals.begin(), totals.end());
-  std::printf("forward+backward %.1f ms, optimizer %.1f ms a step; forward alone %.1f ms\n", forward_backward_s / steps * 1e3,
-              optimizer_s / steps * 1e3, evaluate_s * 1e3);
-  std::printf("positions/s: %.0f mean, %.0f median\n", static_cast<double>(positions) / (forward_backward_s + optimizer_s),
+  std::printf("forward+backward %.1f ms, optimizer %.1f ms a step; forward alone %.1f ms\n",
+              forward_backward_s / steps * 1e3, optimizer_s / steps * 1e3, evaluate_s * 1e3);
+  std::printf("positions/s: %.0f mean, %.0f median\n",
+              static_cast<double>(positions) / (forward_backward_s + optimizer_s),
               1.0 / totals[totals.size() / 2]);
   return 0;
 }

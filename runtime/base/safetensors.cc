@@ -8,9 +8,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <set>
-
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -24,15 +23,19 @@ constexpr uint64_t kMaxHeader = 100'000'000;  // the limit of the reference impl
 constexpr int kMaxDims = 64;
 
 [[noreturn]] void refuse(const std::string& origin, const std::string& why) {
-  throw Error("not a valid safetensors file", origin + ": " + why, "the file is damaged or incomplete; fetch or write it again");
+  throw Error("not a valid safetensors file", origin + ": " + why,
+              "the file is damaged or incomplete; fetch or write it again");
 }
 
-uint64_t checked_natural(const Json& value, const std::string& origin, const std::string& name, const char* what) {
-  if (!value.is_number_unsigned()) refuse(origin, "tensor '" + name + "': " + what + " is not a natural number");
+uint64_t checked_natural(const Json& value, const std::string& origin, const std::string& name,
+                         const char* what) {
+  if (!value.is_number_unsigned())
+    refuse(origin, "tensor '" + name + "': " + what + " is not a natural number");
   return value.get<uint64_t>();
 }
 
-SafetensorsEntry parse_entry(const std::string& name, const Json& value, uint64_t data_size, const std::string& origin) {
+SafetensorsEntry parse_entry(const std::string& name, const Json& value, uint64_t data_size,
+                             const std::string& origin) {
   auto fail = [&](const std::string& why) { refuse(origin, "tensor '" + name + "': " + why); };
   if (!value.is_object()) fail("its description is not an object");
   for (const char* key : {"dtype", "shape", "data_offsets"})
@@ -47,7 +50,8 @@ SafetensorsEntry parse_entry(const std::string& name, const Json& value, uint64_
   }
   const Json& shape = value["shape"];
   if (!shape.is_array() || shape.size() > kMaxDims) fail("shape is not a list of at most 64 sizes");
-  // The product is kept below 2^62 with zero-sized dimensions counted as one, so that no partial product overflows.
+  // The product is kept below 2^62 with zero-sized dimensions counted as one, so that no partial product
+  // overflows.
   uint64_t count = 1, bound = 1;
   for (const Json& dim : shape) {
     uint64_t size = checked_natural(dim, origin, name, "a size");
@@ -69,14 +73,16 @@ SafetensorsEntry parse_entry(const std::string& name, const Json& value, uint64_
 }
 
 float half_to_float(uint16_t half) {
-  uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, exponent = (half >> 10) & 31, mantissa = half & 1023;
+  uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, exponent = (half >> 10) & 31,
+           mantissa = half & 1023;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
   float value = static_cast<float>(mantissa) * 0x1p-24f;
   return sign ? -value : value;
 }
 
-std::string header_text(const std::vector<SafetensorsItem>& items, const std::map<std::string, std::string>& metadata) {
+std::string header_text(const std::vector<SafetensorsItem>& items,
+                        const std::map<std::string, std::string>& metadata) {
   // nlohmann sorts object keys; the reference implementation keeps file order, which readers do not need.
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
@@ -84,8 +90,10 @@ std::string header_text(const std::vector<SafetensorsItem>& items, const std::ma
   for (const SafetensorsItem& item : items) {
     uint64_t bytes = size_of(item.dtype);
     for (int64_t dim : item.shape) bytes *= static_cast<uint64_t>(dim);
-    if (header.contains(item.name)) throw Error("cannot write safetensors", "tensor '" + item.name + "' is given twice");
-    header[item.name] = {{"dtype", name_of(item.dtype)}, {"shape", item.shape}, {"data_offsets", {offset, offset + bytes}}};
+    if (header.contains(item.name))
+      throw Error("cannot write safetensors", "tensor '" + item.name + "' is given twice");
+    header[item.name] = {
+        {"dtype", name_of(item.dtype)}, {"shape", item.shape}, {"data_offsets", {offset, offset + bytes}}};
     offset += bytes;
   }
   std::string text = header.dump();
@@ -101,23 +109,26 @@ uint64_t bytes_of(const SafetensorsItem& item) {
 
 }  // namespace
 
-SafetensorsHeader parse_safetensors_header(std::string_view start, uint64_t file_size, const std::string& origin) {
+SafetensorsHeader parse_safetensors_header(std::string_view start, uint64_t file_size,
+                                           const std::string& origin) {
   if (file_size < 8 || start.size() < 8) refuse(origin, "shorter than 8 bytes");
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<unsigned char>(start[i]);
-  if (length > kMaxHeader) refuse(origin, "header of " + std::to_string(length) + " bytes (at most 100 MB are allowed)");
+  if (length > kMaxHeader)
+    refuse(origin, "header of " + std::to_string(length) + " bytes (at most 100 MB are allowed)");
   if (length > file_size - 8 || length > start.size() - 8) refuse(origin, "the header is cut off");
   SafetensorsHeader header;
   header.data_offset = 8 + length;
   std::string_view text = start.substr(8, length);
   if (text.empty() || text.front() != '{') refuse(origin, "the header is not a JSON object");
 
-  // Duplicate keys would make two readers see two files; nlohmann keeps the last silently, so they are counted here.
-  // Nesting is bounded for the same reason: the format needs three levels.
+  // Duplicate keys would make two readers see two files; nlohmann keeps the last silently, so they are
+  // counted here. Nesting is bounded for the same reason: the format needs three levels.
   std::set<std::string> keys;
   bool duplicate = false, deep = false;
   Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::key && depth == 1) duplicate |= !keys.insert(parsed.get<std::string>()).second;
+    if (event == Json::parse_event_t::key && depth == 1)
+      duplicate |= !keys.insert(parsed.get<std::string>()).second;
     if (depth > 4) deep = true;
     return !deep;
   };
@@ -150,7 +161,9 @@ SafetensorsHeader parse_safetensors_header(std::string_view start, uint64_t file
   uint64_t covered = 0;
   for (auto [begin, end] : ranges) {
     if (begin < covered) refuse(origin, "two tensors overlap at byte " + std::to_string(begin));
-    if (begin > covered) refuse(origin, "bytes " + std::to_string(covered) + " to " + std::to_string(begin) + " belong to no tensor");
+    if (begin > covered)
+      refuse(origin,
+             "bytes " + std::to_string(covered) + " to " + std::to_string(begin) + " belong to no tensor");
     covered = end;
   }
   if (covered != data_size) refuse(origin, "bytes after " + std::to_string(covered) + " belong to no tensor");
@@ -161,7 +174,8 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path) : path_(std::move(p
   FileDescriptor fd = open_file(path_, O_RDONLY);
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) throw system_error("cannot stat", path_.string());
-  if (!S_ISREG(info.st_mode)) throw Error("cannot read", path_.string() + " is not a file", "give a .safetensors file");
+  if (!S_ISREG(info.st_mode))
+    throw Error("cannot read", path_.string() + " is not a file", "give a .safetensors file");
   size_ = static_cast<uint64_t>(info.st_size);
   if (size_ == 0) refuse(path_.string(), "the file is empty");
   void* mapping = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd.get(), 0);
@@ -175,7 +189,9 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path) : path_(std::move(p
   }
 }
 
-SafetensorsFile::~SafetensorsFile() { ::munmap(const_cast<std::byte*>(data_), size_); }
+SafetensorsFile::~SafetensorsFile() {
+  ::munmap(const_cast<std::byte*>(data_), size_);
+}
 
 const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
   auto it = header_.tensors.find(name);
@@ -202,20 +218,25 @@ SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder_or_file
     return;
   }
   if (!fs::exists(index))
-    throw Error("no weights", path_.string(), "a model folder holds model.safetensors, or model.safetensors.index.json and its shards");
+    throw Error("no weights", path_.string(),
+                "a model folder holds model.safetensors, or model.safetensors.index.json and its shards");
   Json map;
   try {
     map = Json::parse(read_file(index, kMaxHeader)).at("weight_map");
   } catch (const Json::exception& e) {
     throw Error("cannot read the index of shards", index.string(), e.what());
   }
-  if (!map.is_object()) throw Error("cannot read the index of shards", index.string(), "weight_map is not an object");
+  if (!map.is_object())
+    throw Error("cannot read the index of shards", index.string(), "weight_map is not an object");
   std::map<std::string, size_t> opened;
   for (const auto& [name, value] : map.items()) {
-    if (!value.is_string()) throw Error("cannot read the index of shards", index.string() + ", tensor " + name);
+    if (!value.is_string())
+      throw Error("cannot read the index of shards", index.string() + ", tensor " + name);
     std::string file = value.get<std::string>();
-    if (file.empty() || file.find('/') != std::string::npos || file == "." || file == "..")  // stay inside the folder
-      throw Error("cannot read the index of shards", index.string() + ": shard '" + file + "'", "shards lie beside the index");
+    if (file.empty() || file.find('/') != std::string::npos || file == "." ||
+        file == "..")  // stay inside the folder
+      throw Error("cannot read the index of shards", index.string() + ": shard '" + file + "'",
+                  "shards lie beside the index");
     auto [it, fresh] = opened.emplace(file, files_.size());
     if (fresh) files_.push_back(std::make_unique<SafetensorsFile>(path_ / file));
     files_[it->second]->entry(name);  // Error naming the file when the shard lacks it
@@ -235,8 +256,12 @@ std::vector<std::string> SafetensorsFolder::names() const {
   return result;
 }
 
-const SafetensorsEntry& SafetensorsFolder::entry(const std::string& name) const { return file(name).entry(name); }
-const std::filesystem::path& SafetensorsFolder::file_of(const std::string& name) const { return file(name).path(); }
+const SafetensorsEntry& SafetensorsFolder::entry(const std::string& name) const {
+  return file(name).entry(name);
+}
+const std::filesystem::path& SafetensorsFolder::file_of(const std::string& name) const {
+  return file(name).path();
+}
 
 HostTensor SafetensorsFolder::read(const std::string& name) const {
   const SafetensorsFile& source = file(name);
@@ -248,7 +273,8 @@ HostTensor SafetensorsFolder::read_rows(const std::string& name, int64_t begin, 
   const SafetensorsFile& source = file(name);
   const SafetensorsEntry& e = source.entry(name);
   if (e.shape.empty() || begin < 0 || begin > end || end > e.shape[0])
-    throw Error("rows out of range", name + " in " + source.path().string() + ": " + std::to_string(begin) + " to " + std::to_string(end));
+    throw Error("rows out of range", name + " in " + source.path().string() + ": " + std::to_string(begin) +
+                                         " to " + std::to_string(end));
   std::span<const std::byte> bytes = source.bytes(name);
   const uint64_t row = e.shape[0] == 0 ? 0 : bytes.size() / static_cast<uint64_t>(e.shape[0]);
   bytes = bytes.subspan(row * begin, row * (end - begin));
@@ -296,7 +322,8 @@ void convert_to_f32(DType dtype, const std::byte* from, float* to, size_t count)
       }
       return;
     default:
-      throw Error("weights are not floating-point numbers", name_of(dtype), "F16, BF16, F32 and F64 are read");
+      throw Error("weights are not floating-point numbers", name_of(dtype),
+                  "F16, BF16, F32 and F64 are read");
   }
 }
 
@@ -312,7 +339,8 @@ void write_safetensors(const std::filesystem::path& path, std::vector<Safetensor
   try {
     FileDescriptor fd = open_file(beside, O_WRONLY | O_CREAT | O_TRUNC);
     unsigned char length[8];
-    for (int i = 0; i < 8; ++i) length[i] = static_cast<unsigned char>(static_cast<uint64_t>(header.size()) >> (8 * i));
+    for (int i = 0; i < 8; ++i)
+      length[i] = static_cast<unsigned char>(static_cast<uint64_t>(header.size()) >> (8 * i));
     write_all(fd.get(), length, 8, beside);
     write_all(fd.get(), header.data(), header.size(), beside);
     for (const SafetensorsItem& item : items) write_all(fd.get(), item.data, bytes_of(item), beside);
@@ -327,7 +355,8 @@ void write_safetensors(const std::filesystem::path& path, std::vector<Safetensor
   sync_directory(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
 }
 
-void write_safetensors_folder(const std::filesystem::path& folder, const std::vector<SafetensorsItem>& items, uint64_t shard_bytes) {
+void write_safetensors_folder(const std::filesystem::path& folder, const std::vector<SafetensorsItem>& items,
+                              uint64_t shard_bytes) {
   std::vector<std::vector<SafetensorsItem>> shards(1);
   uint64_t size = 0, total = 0;
   for (const SafetensorsItem& item : items) {

@@ -1,5 +1,5 @@
-// Reader and writer of the safetensors format (https://huggingface.co/docs/safetensors): memory-mapped, validated
-// before anything is handed out, sharded folders with `model.safetensors.index.json`.
+// Reader and writer of the safetensors format (https://huggingface.co/docs/safetensors): memory-mapped,
+// validated before anything is handed out, sharded folders with `model.safetensors.index.json`.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,13 @@ struct SafetensorsHeader {
   uint64_t data_offset = 0;                     // of the data section in the file
 };
 
-// Parses and validates the header of a file of `file_size` bytes that starts with `start` (at least 8 bytes and the
-// header, or as much of it as there is). Hostile input is refused with an Error naming `origin` and the tensor:
-// header above 100 MB, not an object, duplicate keys, unknown types, negative or overflowing shapes, offsets that
-// overlap, leave holes or pass the end. The data section must be covered exactly, as the format demands.
-SafetensorsHeader parse_safetensors_header(std::string_view start, uint64_t file_size, const std::string& origin);
+// Parses and validates the header of a file of `file_size` bytes that starts with `start` (at least 8 bytes
+// and the header, or as much of it as there is). Hostile input is refused with an Error naming `origin` and
+// the tensor: header above 100 MB, not an object, duplicate keys, unknown types, negative or overflowing
+// shapes, offsets that overlap, leave holes or pass the end. The data section must be covered exactly, as the
+// format demands.
+SafetensorsHeader parse_safetensors_header(std::string_view start, uint64_t file_size,
+                                           const std::string& origin);
 
 // One file, mapped read-only. Views stay valid as long as the object lives. A file shortened under the
 // mapping would fault on access, so checkpoints are replaced by rename, never written in place.
@@ -96,17 +98,20 @@ struct SafetensorsItem {
   const void* data = nullptr;
 };
 
-// Writes one file, durably (beside, synced, renamed). The same items give the same bytes: tensors in the order of
-// alignment (wider types first) and name, as the Python package writes them; data starts at a multiple of 8.
+// Writes one file, durably (beside, synced, renamed). The same items give the same bytes: tensors in the
+// order of alignment (wider types first) and name, as the Python package writes them; data starts at a
+// multiple of 8.
 void write_safetensors(const std::filesystem::path& path, std::vector<SafetensorsItem> items,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
 // `model.safetensors`, or shards of at most `shard_bytes` (but at least one tensor each)
-// `model-00001-of-0000N.safetensors` and `model.safetensors.index.json`. Items keep their order over the shards.
+// `model-00001-of-0000N.safetensors` and `model.safetensors.index.json`. Items keep their order over the
+// shards.
 void write_safetensors_folder(const std::filesystem::path& folder, const std::vector<SafetensorsItem>& items,
                               uint64_t shard_bytes = 5'000'000'000);
 
-// Element-wise conversion to float32 of F16, BF16, F32 or F64; other types are an Error. `from` may be unaligned.
+// Element-wise conversion to float32 of F16, BF16, F32 or F64; other types are an Error. `from` may be
+// unaligned.
 void convert_to_f32(DType dtype, const std::byte* from, float* to, size_t count);
 
 }  // namespace mso

@@ -12,8 +12,9 @@ struct Factors {
   float scale, decay, one_minus_beta1, beta2, one_minus_beta2, step_size, root_correction2, eps;
 };
 
-MSO_SIMD_CLONES void step_all(float* __restrict master, float* __restrict exp_avg, float* __restrict exp_avg_sq,
-                              const float* __restrict gradient, size_t n, Factors f) {
+MSO_SIMD_CLONES void step_all(float* __restrict master, float* __restrict exp_avg,
+                              float* __restrict exp_avg_sq, const float* __restrict gradient, size_t n,
+                              Factors f) {
   for (size_t i = 0; i < n; ++i) {
     const float g = gradient[i] * f.scale;
     const float w = master[i] * f.decay;
@@ -28,7 +29,8 @@ MSO_SIMD_CLONES void step_all(float* __restrict master, float* __restrict exp_av
 
 }  // namespace
 
-void adamw_step(float* master, float* exp_avg, float* exp_avg_sq, const float* gradient, size_t n, const AdamWParameters& p) {
+void adamw_step(float* master, float* exp_avg, float* exp_avg_sq, const float* gradient, size_t n,
+                const AdamWParameters& p) {
   const double correction1 = 1 - std::pow(p.beta1, static_cast<double>(p.step));
   const double correction2 = 1 - std::pow(p.beta2, static_cast<double>(p.step));
   const Factors factors{static_cast<float>(p.gradient_scale),

@@ -17,7 +17,8 @@ template <typename T>
 class FlatBuffer {
  public:
   FlatBuffer() = default;
-  explicit FlatBuffer(size_t count) : data_(static_cast<T*>(allocate_zeroed(count * sizeof(T)))), count_(count) {}
+  explicit FlatBuffer(size_t count)
+      : data_(static_cast<T*>(allocate_zeroed(count * sizeof(T)))), count_(count) {}
   FlatBuffer(FlatBuffer&& other) noexcept { swap(other); }
   FlatBuffer& operator=(FlatBuffer&& other) noexcept {
     swap(other);

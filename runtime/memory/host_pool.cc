@@ -67,10 +67,12 @@ class HostPool final : public c10::Allocator {
     }
     if (live_ + kept_ > peak_ + peak_ / 2) trim();
     const size_t alignment = size >= kHugePage ? kHugePage : kHeader;
-    char* block = static_cast<char*>(std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment));
+    char* block =
+        static_cast<char*>(std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment));
     if (block == nullptr) {
       trim();
-      block = static_cast<char*>(std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment));
+      block =
+          static_cast<char*>(std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment));
     }
     if (block == nullptr) {
       live_ -= size;
@@ -113,6 +115,8 @@ void install_host_pool() {
 #endif
 }
 
-HostPoolUse host_pool_use() { return HostPool::instance().use(); }
+HostPoolUse host_pool_use() {
+  return HostPool::instance().use();
+}
 
 }  // namespace mso

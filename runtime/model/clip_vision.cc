@@ -24,22 +24,25 @@ VisionEncoder::VisionEncoder(const LlavaConfig& config, const FlatParameters& pa
   patch_embedding_ = parameters.find(root + "embeddings.patch_embedding.weight");
   position_embedding_ = parameters.find(root + "embeddings.position_embedding.weight");
   pre_norm_ = NormWeights(parameters, root + "pre_layrnorm", config_.layer_norm_eps, true);
-  attention_ = {config_.num_attention_heads, config_.num_attention_heads, config_.hidden_size / config_.num_attention_heads, false};
+  attention_ = {config_.num_attention_heads, config_.num_attention_heads,
+                config_.hidden_size / config_.num_attention_heads, false};
   for (int64_t i = 0; i < config.vision_layers_run(); ++i) {
-    const std::string name = root + "encoder.layers." + std::to_string(i) + ".", attention = name + "self_attn.";
+    const std::string name = root + "encoder.layers." + std::to_string(i) + ".",
+                      attention = name + "self_attn.";
     Layer layer;
     layer.norm1 = NormWeights(parameters, name + "layer_norm1", config_.layer_norm_eps, true);
     layer.norm2 = NormWeights(parameters, name + "layer_norm2", config_.layer_norm_eps, true);
-    layer.qkv = LinearWeights(parameters, {attention + "q_proj", attention + "k_proj", attention + "v_proj"}, true);
+    layer.qkv =
+        LinearWeights(parameters, {attention + "q_proj", attention + "k_proj", attention + "v_proj"}, true);
     layer.out = LinearWeights(parameters, {attention + "out_proj"}, true);
     layer.fc1 = LinearWeights(parameters, {name + "mlp.fc1"}, true);
     layer.fc2 = LinearWeights(parameters, {name + "mlp.fc2"}, true);
-    layer.trainable = layer.norm1.trainable() || layer.norm2.trainable() || layer.qkv.trainable() || layer.out.trainable() ||
-                      layer.fc1.trainable() || layer.fc2.trainable();
+    layer.trainable = layer.norm1.trainable() || layer.norm2.trainable() || layer.qkv.trainable() ||
+                      layer.out.trainable() || layer.fc1.trainable() || layer.fc2.trainable();
     layers_.push_back(std::move(layer));
   }
-  embeddings_trainable_ = class_embedding_.trainable() || patch_embedding_.trainable() || position_embedding_.trainable() ||
-                          pre_norm_.trainable();
+  embeddings_trainable_ = class_embedding_.trainable() || patch_embedding_.trainable() ||
+                          position_embedding_.trainable() || pre_norm_.trainable();
   info_.trainable = embeddings_trainable_;
   if (!embeddings_trainable_) {
     while (lowest_ < static_cast<int64_t>(layers_.size()) && !layers_[lowest_].trainable) ++lowest_;
@@ -47,9 +50,11 @@ VisionEncoder::VisionEncoder(const LlavaConfig& config, const FlatParameters& pa
   }
 }
 
-// The convolution with stride = kernel is a product over flattened patches; a border that fills no patch is left out.
+// The convolution with stride = kernel is a product over flattened patches; a border that fills no patch is
+// left out.
 at::Tensor VisionEncoder::patches_of(const at::Tensor& pixels) const {
-  const int64_t images = pixels.size(0), channels = config_.num_channels, size = config_.image_size, p = config_.patch_size;
+  const int64_t images = pixels.size(0), channels = config_.num_channels, size = config_.image_size,
+                p = config_.patch_size;
   const int64_t grid = size / p;
   at::Tensor patches = at::empty({images * grid * grid, channels * p * p}, pixels.options());
   const size_t item = pixels.element_size();
@@ -70,29 +75,38 @@ at::Tensor VisionEncoder::patches_of(const at::Tensor& pixels) const {
 at::Tensor VisionEncoder::embed(const at::Tensor& patches, int64_t images) const {
   const int64_t count = config_.patches(), h = config_.hidden_size;
   at::Tensor rows = at::empty({images, count + 1, h}, patches.options());
-  rows.narrow(1, 1, count).copy_(at::mm(patches, patch_embedding_.value.view({h, -1}).t()).view({images, count, h}));
+  rows.narrow(1, 1, count)
+      .copy_(at::mm(patches, patch_embedding_.value.view({h, -1}).t()).view({images, count, h}));
   rows.select(1, 0).copy_(class_embedding_.value.unsqueeze(0).expand({images, h}));
   rows.add_(position_embedding_.value.unsqueeze(0));
   return rows.view({images * (count + 1), h});
 }
 
-void VisionEncoder::embed_backward(const at::Tensor& gradient, const at::Tensor& patches, int64_t images, GradientSink& sink) const {
+void VisionEncoder::embed_backward(const at::Tensor& gradient, const at::Tensor& patches, int64_t images,
+                                   GradientSink& sink) const {
   const int64_t count = config_.patches(), h = config_.hidden_size;
   const at::Tensor rows = gradient.view({images, count + 1, h});
-  if (position_embedding_.trainable()) add_column_sums(gradient.view({images, (count + 1) * h}), position_embedding_.gradient.view({-1}));
+  if (position_embedding_.trainable())
+    add_column_sums(gradient.view({images, (count + 1) * h}), position_embedding_.gradient.view({-1}));
   sink.ready(position_embedding_.index);
   if (patch_embedding_.trainable()) {
-    at::Tensor grad = rows.narrow(1, 1, count).reshape({images * count, h}), sum = patch_embedding_.gradient.view({h, -1});
-    if (grad.scalar_type() == at::kFloat) sum.addmm_(grad.t(), patches);
-    else add_in_place(sum, at::mm(grad.t(), patches));
+    at::Tensor grad = rows.narrow(1, 1, count).reshape({images * count, h}),
+               sum = patch_embedding_.gradient.view({h, -1});
+    if (grad.scalar_type() == at::kFloat)
+      sum.addmm_(grad.t(), patches);
+    else
+      add_in_place(sum, at::mm(grad.t(), patches));
   }
   sink.ready(patch_embedding_.index);
-  if (class_embedding_.trainable()) add_column_sums(rows.select(1, 0).contiguous(), class_embedding_.gradient);
+  if (class_embedding_.trainable())
+    add_column_sums(rows.select(1, 0).contiguous(), class_embedding_.gradient);
   sink.ready(class_embedding_.index);
 }
 
-std::pair<at::Tensor, at::Tensor> VisionEncoder::layer_forward(const Layer& layer, const at::Tensor& input, const at::Tensor& delta,
-                                                               const std::vector<int64_t>& lengths, LayerKept* kept) const {
+std::pair<at::Tensor, at::Tensor> VisionEncoder::layer_forward(const Layer& layer, const at::Tensor& input,
+                                                               const at::Tensor& delta,
+                                                               const std::vector<int64_t>& lengths,
+                                                               LayerKept* kept) const {
   NormResult norm1 = norm(input, delta, layer.norm1);
   at::Tensor qkv = linear(norm1.y, layer.qkv);
   AttentionResult attended = attention(qkv, lengths, attention_);
@@ -100,20 +114,23 @@ std::pair<at::Tensor, at::Tensor> VisionEncoder::layer_forward(const Layer& laye
   at::Tensor fc1 = linear(norm2.y, layer.fc1);
   at::Tensor fc2 = linear(activate(fc1, config_.hidden_act), layer.fc2);
   at::Tensor sum = norm2.sum;
-  if (kept != nullptr) *kept = {std::move(norm1), std::move(norm2), std::move(qkv), std::move(fc1), std::move(attended)};
+  if (kept != nullptr)
+    *kept = {std::move(norm1), std::move(norm2), std::move(qkv), std::move(fc1), std::move(attended)};
   return {sum, fc2};
 }
 
-void VisionEncoder::layer_backward(const Layer& layer, LayerKept& kept, at::Tensor& gradient, const std::vector<int64_t>& lengths,
-                                   GradientSink& sink) const {
+void VisionEncoder::layer_backward(const Layer& layer, LayerKept& kept, at::Tensor& gradient,
+                                   const std::vector<int64_t>& lengths, GradientSink& sink) const {
   at::Tensor grad = linear_input_gradient(gradient, layer.fc2);
-  activate_backward(grad, kept.fc1, config_.hidden_act, layer.fc1.parts[0].bias.gradient);  // grad is now fc2's input
+  activate_backward(grad, kept.fc1, config_.hidden_act,
+                    layer.fc1.parts[0].bias.gradient);  // grad is now fc2's input
   linear_weight_gradient(gradient, grad, layer.fc2, sink);
   linear_weight_gradient(kept.fc1, kept.norm2.y, layer.fc1, sink, true);
   norm_backward(linear_input_gradient(kept.fc1, layer.fc1), kept.norm2, layer.norm2, gradient, sink);
 
   linear_weight_gradient(gradient, kept.attention.out, layer.out, sink);
-  at::Tensor grad_qkv = attention_backward(linear_input_gradient(gradient, layer.out), kept.qkv, kept.attention, lengths, attention_);
+  at::Tensor grad_qkv = attention_backward(linear_input_gradient(gradient, layer.out), kept.qkv,
+                                           kept.attention, lengths, attention_);
   linear_weight_gradient(grad_qkv, kept.norm1.y, layer.qkv, sink);
   norm_backward(linear_input_gradient(grad_qkv, layer.qkv), kept.norm1, layer.norm1, gradient, sink);
 }
@@ -157,7 +174,8 @@ at::Tensor VisionEncoder::forward(const StageBatch& batch, const at::Tensor&, st
   return joined.reshape({-1, h * static_cast<int64_t>(states_.size())});
 }
 
-at::Tensor VisionEncoder::backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient, bool, GradientSink& sink) {
+at::Tensor VisionEncoder::backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient,
+                                   bool, GradientSink& sink) {
   if (!info_.trainable) return {};
   auto& all = static_cast<AllKept&>(*kept);
   const int64_t images = batch.media.size(0), length = config_.patches() + 1, h = config_.hidden_size;

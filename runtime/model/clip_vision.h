@@ -1,5 +1,5 @@
-// Stage "vision_encoder": the CLIP vision tower (Radford et al. 2021) as in transformers' CLIPVisionModel, up to the
-// hidden states that the projector reads. Layers behind them are never computed.
+// Stage "vision_encoder": the CLIP vision tower (Radford et al. 2021) as in transformers' CLIPVisionModel, up
+// to the hidden states that the projector reads. Layers behind them are never computed.
 #pragma once
 
 #include "model/linear.h"
@@ -14,8 +14,8 @@ class VisionEncoder : public Stage {
 
   // batch.media [images, channels, height, width] → [images · positions, hidden · feature layers]
   at::Tensor forward(const StageBatch& batch, const at::Tensor& input, std::unique_ptr<Kept>* kept) override;
-  at::Tensor backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient, bool want_input_gradient,
-                      GradientSink& sink) override;
+  at::Tensor backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient,
+                      bool want_input_gradient, GradientSink& sink) override;
 
  private:
   struct Layer {
@@ -30,7 +30,7 @@ class VisionEncoder : public Stage {
     AttentionResult attention;
   };
   struct AllKept : Kept {
-    at::Tensor patches;        // [images · patches, channels · patch²]
+    at::Tensor patches;  // [images · patches, channels · patch²]
     NormResult pre_norm;
     std::vector<LayerKept> layers;
   };
@@ -38,12 +38,14 @@ class VisionEncoder : public Stage {
   at::Tensor patches_of(const at::Tensor& pixels) const;
   // Rows before the first norm: class and patch embeddings plus positions, [images · (patches + 1), hidden].
   at::Tensor embed(const at::Tensor& patches, int64_t images) const;
-  void embed_backward(const at::Tensor& gradient, const at::Tensor& patches, int64_t images, GradientSink& sink) const;
-  // The input of the layer is input + delta; so is its output {sum, delta}. `kept` may be null.
-  std::pair<at::Tensor, at::Tensor> layer_forward(const Layer& layer, const at::Tensor& input, const at::Tensor& delta,
-                                                  const std::vector<int64_t>& lengths, LayerKept* kept) const;
-  void layer_backward(const Layer& layer, LayerKept& kept, at::Tensor& gradient, const std::vector<int64_t>& lengths,
+  void embed_backward(const at::Tensor& gradient, const at::Tensor& patches, int64_t images,
                       GradientSink& sink) const;
+  // The input of the layer is input + delta; so is its output {sum, delta}. `kept` may be null.
+  std::pair<at::Tensor, at::Tensor> layer_forward(const Layer& layer, const at::Tensor& input,
+                                                  const at::Tensor& delta,
+                                                  const std::vector<int64_t>& lengths, LayerKept* kept) const;
+  void layer_backward(const Layer& layer, LayerKept& kept, at::Tensor& gradient,
+                      const std::vector<int64_t>& lengths, GradientSink& sink) const;
 
   ClipVisionConfig config_;
   std::vector<int64_t> states_;

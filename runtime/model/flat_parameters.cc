@@ -6,7 +6,8 @@
 
 namespace mso {
 
-FlatParameters::FlatParameters(const std::vector<ParameterSpec>& specs, const std::vector<bool>& frozen, ComputeType compute)
+FlatParameters::FlatParameters(const std::vector<ParameterSpec>& specs, const std::vector<bool>& frozen,
+                               ComputeType compute)
     : compute_(compute), layouts_(split_layouts(specs, frozen)) {
   trainable_.master = FlatBuffer<float>(layouts_.trainable.size);
   gradients_ = FlatBuffer<float>(layouts_.trainable.size);
@@ -21,11 +22,14 @@ FlatParameters::FlatParameters(const std::vector<ParameterSpec>& specs, const st
   }
 }
 
-at::ScalarType FlatParameters::scalar_type() const { return compute_ == ComputeType::kBF16 ? at::kBFloat16 : at::kFloat; }
+at::ScalarType FlatParameters::scalar_type() const {
+  return compute_ == ComputeType::kBF16 ? at::kBFloat16 : at::kFloat;
+}
 
 void FlatParameters::weights_changed(size_t begin, size_t end) {
   if (compute_ == ComputeType::kBF16)
-    to_bf16(trainable_.master.data() + begin, trainable_.copy.data() + begin, static_cast<int64_t>(end - begin));
+    to_bf16(trainable_.master.data() + begin, trainable_.copy.data() + begin,
+            static_cast<int64_t>(end - begin));
 }
 
 void FlatParameters::frozen_weights_changed() {

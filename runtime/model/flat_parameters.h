@@ -1,5 +1,5 @@
-// Parameters in flat buffers: float32 master weights and gradients of what trains, float32 weights of what is frozen,
-// a bfloat16 copy of both for bfloat16 compute. Tensors are views.
+// Parameters in flat buffers: float32 master weights and gradients of what trains, float32 weights of what is
+// frozen, a bfloat16 copy of both for bfloat16 compute. Tensors are views.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,7 +25,8 @@ struct Weight {
 
 class FlatParameters {
  public:
-  FlatParameters(const std::vector<ParameterSpec>& specs, const std::vector<bool>& frozen, ComputeType compute);
+  FlatParameters(const std::vector<ParameterSpec>& specs, const std::vector<bool>& frozen,
+                 ComputeType compute);
 
   const ParameterLayouts& layouts() const { return layouts_; }
   ComputeType compute() const { return compute_; }
@@ -38,8 +39,8 @@ class FlatParameters {
   void frozen_weights_changed();
 
   Weight find(const std::string& name) const;
-  // The matrices (or vectors) of `names`, which share all dimensions but the first, as one, when they lie side by
-  // side without a gap and are all trainable or all frozen; else an empty Weight.
+  // The matrices (or vectors) of `names`, which share all dimensions but the first, as one, when they lie
+  // side by side without a gap and are all trainable or all frozen; else an empty Weight.
   Weight find_joined(const std::vector<std::string>& names) const;
 
  private:

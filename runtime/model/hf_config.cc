@@ -1,9 +1,8 @@
 #include "model/hf_config.h"
 
 #include <algorithm>
-#include <set>
-
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -16,12 +15,31 @@ namespace {
 using Json = nlohmann::json;
 
 // Keys that describe a model without changing what it computes; accepted in strict mode too.
-const std::set<std::string> kHarmless = {
-    "model_type",       "architectures",       "transformers_version", "torch_dtype",      "dtype",
-    "_name_or_path",    "_attn_implementation", "use_cache",           "bos_token_id",     "eos_token_id",
-    "pad_token_id",     "pretraining_tp",      "projection_dim",       "image_seq_length", "return_dict",
-    "output_attentions", "output_hidden_states", "ignore_index",       "id2label",         "label2id",
-    "chunk_size_feed_forward", "is_encoder_decoder", "problem_type",   "vocab_size_hint",  "_commit_hash"};
+const std::set<std::string> kHarmless = {"model_type",
+                                         "architectures",
+                                         "transformers_version",
+                                         "torch_dtype",
+                                         "dtype",
+                                         "_name_or_path",
+                                         "_attn_implementation",
+                                         "use_cache",
+                                         "bos_token_id",
+                                         "eos_token_id",
+                                         "pad_token_id",
+                                         "pretraining_tp",
+                                         "projection_dim",
+                                         "image_seq_length",
+                                         "return_dict",
+                                         "output_attentions",
+                                         "output_hidden_states",
+                                         "ignore_index",
+                                         "id2label",
+                                         "label2id",
+                                         "chunk_size_feed_forward",
+                                         "is_encoder_decoder",
+                                         "problem_type",
+                                         "vocab_size_hint",
+                                         "_commit_hash"};
 
 // Reads one object of the configuration and remembers which keys were asked for.
 class Section {
@@ -38,11 +56,12 @@ class Section {
 
   void integer(const char* key, int64_t* value, int64_t least, int64_t most) {
     if (!has(key)) return;
-    if (!at(key).is_number_integer()) throw bad(std::string(key) + " is not a whole number: " + at(key).dump());
+    if (!at(key).is_number_integer())
+      throw bad(std::string(key) + " is not a whole number: " + at(key).dump());
     *value = at(key).get<int64_t>();
     if (*value < least || *value > most)
-      throw bad(std::string(key) + " is " + std::to_string(*value) + "; it must be from " + std::to_string(least) + " to " +
-                std::to_string(most));
+      throw bad(std::string(key) + " is " + std::to_string(*value) + "; it must be from " +
+                std::to_string(least) + " to " + std::to_string(most));
   }
   void number(const char* key, double* value) {
     if (!has(key)) return;
@@ -62,17 +81,22 @@ class Section {
   // A key that may only have the value that changes nothing.
   void only(const char* key, const Json& accepted) {
     if (!has(key) || at(key) == accepted) return;
-    if (at(key).is_number() && accepted.is_number() && at(key).get<double>() == accepted.get<double>()) return;
+    if (at(key).is_number() && accepted.is_number() && at(key).get<double>() == accepted.get<double>())
+      return;
     throw bad(std::string(key) + ": " + at(key).dump() + " is not supported (only " + accepted.dump() + ")");
   }
   Activation activation(const char* key, Activation otherwise, std::initializer_list<Activation> supported) {
     if (!has(key)) return otherwise;
     std::string name = text(key, "");
     Activation found;
-    if (name == "quick_gelu") found = Activation::kQuickGelu;
-    else if (name == "gelu") found = Activation::kGelu;
-    else if (name == "silu" || name == "swish") found = Activation::kSilu;
-    else throw bad(std::string(key) + ": activation '" + name + "' is not supported");
+    if (name == "quick_gelu")
+      found = Activation::kQuickGelu;
+    else if (name == "gelu")
+      found = Activation::kGelu;
+    else if (name == "silu" || name == "swish")
+      found = Activation::kSilu;
+    else
+      throw bad(std::string(key) + ": activation '" + name + "' is not supported");
     if (std::find(supported.begin(), supported.end(), found) == supported.end())
       throw bad(std::string(key) + ": activation '" + name + "' is not supported here");
     return found;
@@ -105,7 +129,8 @@ ClipVisionConfig parse_vision(const Json& json, const std::string& origin, bool 
   ClipVisionConfig c;
   std::string type = s.text("model_type", "clip_vision_model");
   if (type != "clip_vision_model")
-    throw s.bad("model_type: '" + type + "' is not supported", "the vision tower of this family is clip_vision_model");
+    throw s.bad("model_type: '" + type + "' is not supported",
+                "the vision tower of this family is clip_vision_model");
   s.integer("hidden_size", &c.hidden_size, 1, kLargest);
   s.integer("intermediate_size", &c.intermediate_size, 1, kLargest);
   s.integer("num_hidden_layers", &c.num_hidden_layers, 1, 4096);
@@ -116,17 +141,20 @@ ClipVisionConfig parse_vision(const Json& json, const std::string& origin, bool 
   s.number("layer_norm_eps", &c.layer_norm_eps);
   s.number("initializer_range", &c.initializer_range);
   s.number("initializer_factor", &c.initializer_factor);
-  c.hidden_act = s.activation("hidden_act", Activation::kQuickGelu, {Activation::kQuickGelu, Activation::kGelu});
+  c.hidden_act =
+      s.activation("hidden_act", Activation::kQuickGelu, {Activation::kQuickGelu, Activation::kGelu});
   s.only("attention_dropout", 0.0);
   s.only("dropout", 0.0);
   s.has("vocab_size");  // written by some configurations, without meaning here
   s.finish(strict);
-  if (c.hidden_size % c.num_attention_heads != 0) throw s.bad("hidden_size is not a multiple of num_attention_heads");
+  if (c.hidden_size % c.num_attention_heads != 0)
+    throw s.bad("hidden_size is not a multiple of num_attention_heads");
   if (c.patch_size > c.image_size) throw s.bad("patch_size is larger than image_size");
   return c;
 }
 
-// transformers 4 has rope_theta beside rope_scaling {type | rope_type, factor, …}; 5 has all in rope_parameters.
+// transformers 4 has rope_theta beside rope_scaling {type | rope_type, factor, …}; 5 has all in
+// rope_parameters.
 RopeConfig parse_rope(Section& text, const Json& json, const std::string& origin, bool strict) {
   RopeConfig rope;
   text.number("rope_theta", &rope.theta);
@@ -149,7 +177,8 @@ RopeConfig parse_rope(Section& text, const Json& json, const std::string& origin
       throw s.bad("rope_type: '" + rope.type + "' is not supported", "default, linear and llama3 are");
     }
     s.only("partial_rotary_factor", 1.0);
-    s.has("factor"), s.has("low_freq_factor"), s.has("high_freq_factor"), s.has("original_max_position_embeddings");
+    s.has("factor"), s.has("low_freq_factor"), s.has("high_freq_factor"),
+        s.has("original_max_position_embeddings");
     s.finish(strict);
     if (rope.factor <= 0) throw s.bad("factor is not positive");
   }
@@ -162,7 +191,8 @@ LlamaConfig parse_text(const Json& json, const std::string& origin, bool strict)
   Section s(json, origin);
   LlamaConfig c;
   std::string type = s.text("model_type", "llama");
-  if (type != "llama") throw s.bad("model_type: '" + type + "' is not supported", "the decoder of this family is llama");
+  if (type != "llama")
+    throw s.bad("model_type: '" + type + "' is not supported", "the decoder of this family is llama");
   s.integer("vocab_size", &c.vocab_size, 1, kLargest);
   s.integer("hidden_size", &c.hidden_size, 1, kLargest);
   s.integer("intermediate_size", &c.intermediate_size, 1, kLargest);
@@ -193,19 +223,23 @@ Json parse_json(const std::string& text, const std::string& origin) {
   try {
     return Json::parse(text);
   } catch (const Json::exception& e) {
-    throw Error("this model configuration cannot be used", origin + " is not JSON: " + e.what(), "", ExitCode::kBadUsage);
+    throw Error("this model configuration cannot be used", origin + " is not JSON: " + e.what(), "",
+                ExitCode::kBadUsage);
   }
 }
 
 const char* name_of(Activation activation) {
-  return activation == Activation::kQuickGelu ? "quick_gelu" : activation == Activation::kGelu ? "gelu" : "silu";
+  return activation == Activation::kQuickGelu ? "quick_gelu"
+         : activation == Activation::kGelu    ? "gelu"
+                                              : "silu";
 }
 
 }  // namespace
 
 std::vector<int64_t> LlavaConfig::feature_states() const {
   std::vector<int64_t> states;
-  for (int64_t layer : vision_feature_layers) states.push_back(layer < 0 ? vision.num_hidden_layers + 1 + layer : layer);
+  for (int64_t layer : vision_feature_layers)
+    states.push_back(layer < 0 ? vision.num_hidden_layers + 1 + layer : layer);
   return states;
 }
 
@@ -221,13 +255,18 @@ LlavaConfig parse_llava_config(const std::string& json_text, const std::string& 
   std::string type = s.text("model_type", "llava");
   if (type != "llava") throw s.bad("model_type: '" + type + "' is not supported", "this family is llava");
   s.only("quantization_config", nullptr);
-  if (s.has("vision_config")) c.vision = parse_vision(s.at("vision_config"), origin + ": vision_config", strict);
-  else throw s.bad("no vision_config");
-  if (s.has("text_config")) c.text = parse_text(s.at("text_config"), origin + ": text_config", strict);
-  else throw s.bad("no text_config");
+  if (s.has("vision_config"))
+    c.vision = parse_vision(s.at("vision_config"), origin + ": vision_config", strict);
+  else
+    throw s.bad("no vision_config");
+  if (s.has("text_config"))
+    c.text = parse_text(s.at("text_config"), origin + ": text_config", strict);
+  else
+    throw s.bad("no text_config");
   s.integer("image_token_index", &c.image_token_index, 0, kLargest);
   if (s.has("image_token_id")) {
-    // The newer name of the same thing; image_token_index wins, since that is what our configuration overrides.
+    // The newer name of the same thing; image_token_index wins, since that is what our configuration
+    // overrides.
     s.integer("image_token_id", &c.image_token_index, 0, kLargest);
     s.integer("image_token_index", &c.image_token_index, 0, kLargest);
   }
@@ -238,16 +277,19 @@ LlavaConfig parse_llava_config(const std::string& json_text, const std::string& 
     const Json& layer = s.at("vision_feature_layer");
     c.vision_feature_layers.clear();
     for (const Json& item : layer.is_array() ? layer : Json::array({layer})) {
-      if (!item.is_number_integer()) throw s.bad("vision_feature_layer is neither a whole number nor a list of them");
+      if (!item.is_number_integer())
+        throw s.bad("vision_feature_layer is neither a whole number nor a list of them");
       c.vision_feature_layers.push_back(item.get<int64_t>());
     }
     if (c.vision_feature_layers.empty()) throw s.bad("vision_feature_layer is an empty list");
   }
   for (int64_t state : c.feature_states())
-    if (state < 0 || state > c.vision.num_hidden_layers) throw s.bad("vision_feature_layer is outside the vision tower");
+    if (state < 0 || state > c.vision.num_hidden_layers)
+      throw s.bad("vision_feature_layer is outside the vision tower");
   std::string strategy = s.text("vision_feature_select_strategy", "default");
   if (strategy != "default" && strategy != "full")
-    throw s.bad("vision_feature_select_strategy: '" + strategy + "' is not supported", "default and full are");
+    throw s.bad("vision_feature_select_strategy: '" + strategy + "' is not supported",
+                "default and full are");
   c.keep_class_token = strategy == "full";
   c.projector_hidden_act =
       s.activation("projector_hidden_act", Activation::kGelu, {Activation::kGelu, Activation::kQuickGelu});
@@ -312,7 +354,8 @@ std::string exported_config(const LlavaConfig& c, const std::string& original_js
       text["rope_scaling"]["original_max_position_embeddings"] = c.text.rope.original_max_position_embeddings;
     }
   }
-  for (const char* old : {"dtype", "_name_or_path", "image_token_id", "transformers_version", "family"}) json.erase(old);
+  for (const char* old : {"dtype", "_name_or_path", "image_token_id", "transformers_version", "family"})
+    json.erase(old);
   json["architectures"] = {"LlavaForConditionalGeneration"};
   json["model_type"] = "llava";
   json["torch_dtype"] = "float32";
@@ -321,8 +364,10 @@ std::string exported_config(const LlavaConfig& c, const std::string& original_js
   json["projector_hidden_act"] = name_of(c.projector_hidden_act);
   json["multimodal_projector_bias"] = c.projector_bias;
   json["vision_feature_select_strategy"] = c.keep_class_token ? "full" : "default";
-  if (c.vision_feature_layers.size() == 1) json["vision_feature_layer"] = c.vision_feature_layers[0];
-  else json["vision_feature_layer"] = c.vision_feature_layers;
+  if (c.vision_feature_layers.size() == 1)
+    json["vision_feature_layer"] = c.vision_feature_layers[0];
+  else
+    json["vision_feature_layer"] = c.vision_feature_layers;
   json["tie_word_embeddings"] = c.text.tie_word_embeddings;
   return json.dump(2) + "\n";
 }

@@ -21,7 +21,8 @@ struct ClipVisionConfig {
   int64_t patches() const { return (image_size / patch_size) * (image_size / patch_size); }
 };
 
-// Rotary frequencies: "default", "linear" (all positions divided by factor) or "llama3" (Llama 3.1's scaling).
+// Rotary frequencies: "default", "linear" (all positions divided by factor) or "llama3" (Llama 3.1's
+// scaling).
 struct RopeConfig {
   std::string type = "default";
   double theta = 10000.0, factor = 1.0;
@@ -47,7 +48,8 @@ struct LlavaConfig {
   Activation projector_hidden_act = Activation::kGelu;
   bool projector_bias = true;
 
-  // Hidden states (0 = embeddings, i = after layer i) the projector reads, and how many layers must run for them.
+  // Hidden states (0 = embeddings, i = after layer i) the projector reads, and how many layers must run for
+  // them.
   std::vector<int64_t> feature_states() const;
   int64_t vision_layers_run() const;
   // Positions of the packed sequence that one image fills.
@@ -55,12 +57,13 @@ struct LlavaConfig {
 };
 
 // `json_text`: a config.json. With `strict` an unknown key is an Error naming the nearest known one (for
-// configurations a person writes); else it is ignored, as transformers does. `origin` names the source in messages.
+// configurations a person writes); else it is ignored, as transformers does. `origin` names the source in
+// messages.
 LlavaConfig parse_llava_config(const std::string& json_text, const std::string& origin, bool strict = false);
 LlavaConfig read_llava_config(const std::filesystem::path& model_folder);
 
-// The config.json an export writes: keys of transformers 4, which 5 reads too. Keys of `original` (may be empty) that
-// we do not interpret are kept.
+// The config.json an export writes: keys of transformers 4, which 5 reads too. Keys of `original` (may be
+// empty) that we do not interpret are kept.
 std::string exported_config(const LlavaConfig& config, const std::string& original_json);
 
 }  // namespace mso

@@ -24,23 +24,29 @@ Json parse(const std::string& text, const char* what) {
     if (json.is_object()) return json;
   } catch (const Json::exception&) {
   }
-  throw Error("cannot export", std::string(what) + " is not a JSON object", "the snapshot's record is damaged; take another one");
+  throw Error("cannot export", std::string(what) + " is not a JSON object",
+              "the snapshot's record is damaged; take another one");
 }
 
 // Every parameter once, with its shape and a type that transformers loads.
 void check_tensors(const LlavaConfig& config, const std::vector<SafetensorsItem>& tensors) {
   std::map<std::string, const SafetensorsItem*> given;
   for (const SafetensorsItem& item : tensors)
-    if (!given.emplace(item.name, &item).second) throw Error("cannot export", "weight " + item.name + " is given twice");
+    if (!given.emplace(item.name, &item).second)
+      throw Error("cannot export", "weight " + item.name + " is given twice");
   for (const ParameterSpec& spec : llava_parameters(config)) {
     auto it = given.find(spec.name);
-    if (it == given.end()) throw Error("cannot export", "weight " + spec.name + " is missing", "config and weights belong to different models");
+    if (it == given.end())
+      throw Error("cannot export", "weight " + spec.name + " is missing",
+                  "config and weights belong to different models");
     if (it->second->shape != spec.shape)
-      throw Error("cannot export", "weight " + spec.name + " has another shape than the model", "config and weights belong to different models");
+      throw Error("cannot export", "weight " + spec.name + " has another shape than the model",
+                  "config and weights belong to different models");
     given.erase(it);
   }
   if (!given.empty())
-    throw Error("cannot export", "weight " + given.begin()->first + " is not part of the model", "config and weights belong to different models");
+    throw Error("cannot export", "weight " + given.begin()->first + " is not part of the model",
+                "config and weights belong to different models");
 }
 
 // The text of a special token, which files write as a text or as an object.
@@ -74,14 +80,18 @@ SpecialTokens special_tokens(const Json& tokenizer, const Json& tokenizer_config
   return result;
 }
 
-void write_json(const fs::path& path, const Json& json) { write_file_durably(path, json.dump(2) + "\n"); }
+void write_json(const fs::path& path, const Json& json) {
+  write_file_durably(path, json.dump(2) + "\n");
+}
 
-void write_tokenizer(const fs::path& folder, const HuggingFaceExport& model, Json tokenizer_config, const SpecialTokens& special) {
+void write_tokenizer(const fs::path& folder, const HuggingFaceExport& model, Json tokenizer_config,
+                     const SpecialTokens& special) {
   write_file_durably(folder / "tokenizer.json", model.tokenizer_json);
   // The generic class reads everything from tokenizer.json; a family's class would rebuild parts of it.
   tokenizer_config["tokenizer_class"] = "PreTrainedTokenizerFast";
   tokenizer_config["processor_class"] = "LlavaProcessor";
-  for (const char* gone : {"auto_map", "name_or_path", "tokenizer_file", "added_tokens_decoder"}) tokenizer_config.erase(gone);
+  for (const char* gone : {"auto_map", "name_or_path", "tokenizer_file", "added_tokens_decoder"})
+    tokenizer_config.erase(gone);
   Json map = Json::object();
   for (const auto& [name, text] : special.texts) map[name] = text;
   if (!special.image.empty()) {
@@ -100,13 +110,15 @@ void export_hugging_face(const fs::path& folder, const HuggingFaceExport& model)
   check_tensors(config, model.tensors);
   std::error_code ignored;
   if (fs::exists(folder, ignored) && !(fs::is_directory(folder) && fs::is_empty(folder)))
-    throw Error("cannot export", folder.string() + " exists and is not an empty folder", "give another folder, or remove it", ExitCode::kBadUsage);
+    throw Error("cannot export", folder.string() + " exists and is not an empty folder",
+                "give another folder, or remove it", ExitCode::kBadUsage);
 
   const Json tokenizer = parse(model.tokenizer_json, "tokenizer.json");
   const Json tokenizer_config = parse(model.tokenizer_config_json, "tokenizer_config.json");
   const SpecialTokens special = special_tokens(tokenizer, tokenizer_config, config.image_token_index);
   if (!model.tokenizer_json.empty() && special.image.empty())
-    throw Error("cannot export", "tokenizer.json has no added token with id " + std::to_string(config.image_token_index),
+    throw Error("cannot export",
+                "tokenizer.json has no added token with id " + std::to_string(config.image_token_index),
                 "model.image_token_index must name the image token of the tokenizer");
 
   Json json = Json::parse(exported_config(config, model.config_json));
@@ -116,7 +128,8 @@ void export_hugging_face(const fs::path& folder, const HuggingFaceExport& model)
       json["text_config"][name] = it->second;
       json.erase(name);  // transformers reads the decoder's
     }
-    if (json["text_config"].contains(name) && !json["text_config"][name].is_null()) generation[name] = json["text_config"][name];
+    if (json["text_config"].contains(name) && !json["text_config"][name].is_null())
+      generation[name] = json["text_config"][name];
   }
   if (!model.tensors.empty() && model.tensors[0].dtype == DType::kBF16) json["torch_dtype"] = "bfloat16";
 

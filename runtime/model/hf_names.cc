@@ -10,12 +10,14 @@ std::string logical_name(const std::string& name) {
   const std::string_view vision = "vision_tower.", language = "language_model.";
   if (rest.starts_with(vision)) {
     std::string_view tail = rest.substr(vision.size());
-    return tail.starts_with("vision_model.") ? std::string(rest) : "vision_tower.vision_model." + std::string(tail);
+    return tail.starts_with("vision_model.") ? std::string(rest)
+                                             : "vision_tower.vision_model." + std::string(tail);
   }
   if (rest.starts_with(language)) {
     std::string_view tail = rest.substr(language.size());
-    return tail.starts_with("model.") || tail.starts_with("lm_head.") ? std::string(rest)
-                                                                      : "language_model.model." + std::string(tail);
+    return tail.starts_with("model.") || tail.starts_with("lm_head.")
+               ? std::string(rest)
+               : "language_model.model." + std::string(tail);
   }
   if (rest.starts_with("lm_head.")) return "language_model." + std::string(rest);
   if (rest.starts_with("multi_modal_projector.")) return std::string(rest);

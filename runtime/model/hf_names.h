@@ -1,5 +1,5 @@
-// Names of LLaVA parameters. One logical name (the hub's, which transformers 4.57 and 5 both load) for the spellings
-// found in files and in memory.
+// Names of LLaVA parameters. One logical name (the hub's, which transformers 4.57 and 5 both load) for the
+// spellings found in files and in memory.
 #pragma once
 
 #include <string>

@@ -8,7 +8,8 @@
 
 namespace mso {
 
-LinearWeights::LinearWeights(const FlatParameters& parameters, const std::vector<std::string>& names, bool has_bias) {
+LinearWeights::LinearWeights(const FlatParameters& parameters, const std::vector<std::string>& names,
+                             bool has_bias) {
   auto with = [](const std::vector<std::string>& modules, const char* suffix) {
     std::vector<std::string> result;
     for (const std::string& module : modules) result.push_back(module + suffix);
@@ -38,13 +39,16 @@ LinearWeights::LinearWeights(const FlatParameters& parameters, const std::vector
 at::Tensor linear(const at::Tensor& x, const LinearWeights& weights) {
   if (weights.parts.size() == 1) {
     const LinearWeights::Part& part = weights.parts[0];
-    return part.bias.value.defined() ? at::addmm(part.bias.value, x, part.weight.value.t()) : at::mm(x, part.weight.value.t());
+    return part.bias.value.defined() ? at::addmm(part.bias.value, x, part.weight.value.t())
+                                     : at::mm(x, part.weight.value.t());
   }
   at::Tensor y = at::empty({x.size(0), weights.out}, x.options());
   for (const LinearWeights::Part& part : weights.parts) {
     at::Tensor columns = y.narrow(1, part.begin, part.out);
-    if (part.bias.value.defined()) at::addmm_out(columns, part.bias.value, x, part.weight.value.t());
-    else at::mm_out(columns, x, part.weight.value.t());
+    if (part.bias.value.defined())
+      at::addmm_out(columns, part.bias.value, x, part.weight.value.t());
+    else
+      at::mm_out(columns, x, part.weight.value.t());
   }
   return y;
 }
@@ -53,14 +57,16 @@ at::Tensor linear_input_gradient(const at::Tensor& grad_y, const LinearWeights& 
   at::Tensor grad_x;
   for (const LinearWeights::Part& part : weights.parts) {
     const at::Tensor columns = weights.parts.size() == 1 ? grad_y : grad_y.narrow(1, part.begin, part.out);
-    if (grad_x.defined()) grad_x.addmm_(columns, part.weight.value);
-    else grad_x = at::mm(columns, part.weight.value);
+    if (grad_x.defined())
+      grad_x.addmm_(columns, part.weight.value);
+    else
+      grad_x = at::mm(columns, part.weight.value);
   }
   return grad_x;
 }
 
-void linear_weight_gradient(const at::Tensor& grad_y, const at::Tensor& x, const LinearWeights& weights, GradientSink& sink,
-                            bool bias_done) {
+void linear_weight_gradient(const at::Tensor& grad_y, const at::Tensor& x, const LinearWeights& weights,
+                            GradientSink& sink, bool bias_done) {
   for (const LinearWeights::Part& part : weights.parts) {
     const at::Tensor columns = weights.parts.size() == 1 ? grad_y : grad_y.narrow(1, part.begin, part.out);
     if (part.weight.trainable()) {
@@ -68,7 +74,8 @@ void linear_weight_gradient(const at::Tensor& grad_y, const at::Tensor& x, const
       if (x.scalar_type() == at::kFloat) {
         gradient.addmm_(columns.t(), x);
       } else {
-        // The product is summed in float32 inside the kernel and rounded once; micro-batches add up in float32.
+        // The product is summed in float32 inside the kernel and rounded once; micro-batches add up in
+        // float32.
         add_in_place(gradient, at::mm(columns.t(), x));
       }
     }

@@ -1,5 +1,5 @@
-// linear(): the one function through which every matrix product with a weight goes. Split over ranks, deferred weight
-// gradients and precision are decided here and nowhere else.
+// linear(): the one function through which every matrix product with a weight goes. Split over ranks,
+// deferred weight gradients and precision are decided here and nowhere else.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +12,8 @@
 
 namespace mso {
 
-// y = x Wᵀ + b for one matrix, or for several with the same input whose outputs lie side by side in y. Matrices that
-// are adjacent in the flat buffer make one product.
+// y = x Wᵀ + b for one matrix, or for several with the same input whose outputs lie side by side in y.
+// Matrices that are adjacent in the flat buffer make one product.
 class LinearWeights {
  public:
   LinearWeights() = default;
@@ -34,8 +34,9 @@ class LinearWeights {
 at::Tensor linear(const at::Tensor& x, const LinearWeights& weights);
 // Gradient of x from that of y [rows, out].
 at::Tensor linear_input_gradient(const at::Tensor& grad_y, const LinearWeights& weights);
-// Adds the gradients of the trainable weights and biases. `bias_done`: the caller has added those of the biases.
-void linear_weight_gradient(const at::Tensor& grad_y, const at::Tensor& x, const LinearWeights& weights, GradientSink& sink,
-                            bool bias_done = false);
+// Adds the gradients of the trainable weights and biases. `bias_done`: the caller has added those of the
+// biases.
+void linear_weight_gradient(const at::Tensor& grad_y, const at::Tensor& x, const LinearWeights& weights,
+                            GradientSink& sink, bool bias_done = false);
 
 }  // namespace mso

@@ -1,5 +1,6 @@
-// Stage "llm_decoder": token embeddings with media features put in, Llama decoder layers (Touvron et al. 2023) over packed
-// samples, final norm. The head belongs to the loss stage, which computes logits only where they are read.
+// Stage "llm_decoder": token embeddings with media features put in, Llama decoder layers (Touvron et al.
+// 2023) over packed samples, final norm. The head belongs to the loss stage, which computes logits only where
+// they are read.
 #pragma once
 
 #include "model/linear.h"
@@ -15,10 +16,11 @@ class LlmDecoder : public Stage {
  public:
   LlmDecoder(const LlamaConfig& config, const FlatParameters& parameters, bool recompute);
 
-  // input: media features [P, hidden] (undefined for text) → normed rows [L, hidden] at batch.rows, or [T, hidden]
+  // input: media features [P, hidden] (undefined for text) → normed rows [L, hidden] at batch.rows, or [T,
+  // hidden]
   at::Tensor forward(const StageBatch& batch, const at::Tensor& input, std::unique_ptr<Kept>* kept) override;
-  at::Tensor backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient, bool want_input_gradient,
-                      GradientSink& sink) override;
+  at::Tensor backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient,
+                      bool want_input_gradient, GradientSink& sink) override;
   bool trainable() const override { return info_.trainable; }
   // The embedding, for a head that is tied to it.
   const Weight& embedding() const { return embedding_; }
@@ -42,10 +44,11 @@ class LlmDecoder : public Stage {
   };
 
   // `rows` defined: only these positions go on after attention (nobody reads the others).
-  std::pair<at::Tensor, at::Tensor> layer_forward(const Layer& layer, const at::Tensor& input, const at::Tensor& delta,
-                                                  const StageBatch& batch, const at::Tensor& rows, LayerKept* kept) const;
-  void layer_backward(const Layer& layer, LayerKept& kept, at::Tensor& gradient, const StageBatch& batch, const at::Tensor& rows,
-                      GradientSink& sink) const;
+  std::pair<at::Tensor, at::Tensor> layer_forward(const Layer& layer, const at::Tensor& input,
+                                                  const at::Tensor& delta, const StageBatch& batch,
+                                                  const at::Tensor& rows, LayerKept* kept) const;
+  void layer_backward(const Layer& layer, LayerKept& kept, at::Tensor& gradient, const StageBatch& batch,
+                      const at::Tensor& rows, GradientSink& sink) const;
 
   LlamaConfig config_;
   bool recompute_;

@@ -32,7 +32,8 @@ class LlavaGraph : public TrainingGraph {
   LlavaGraph(const ModelOptions& options, ModelOutline outline);
   // Checks the micro-batch (Error on what does not fit the model) and prepares what stages share.
   StageBatch prepare(const MicroBatch& batch, bool all_rows) const;
-  at::Tensor features(const StageBatch& batch, std::unique_ptr<Kept>* vision_kept, std::unique_ptr<Kept>* projector_kept);
+  at::Tensor features(const StageBatch& batch, std::unique_ptr<Kept>* vision_kept,
+                      std::unique_ptr<Kept>* projector_kept);
 
   LlavaConfig config_;
   FlatParameters parameters_;

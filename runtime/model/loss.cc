@@ -41,11 +41,14 @@ at::Tensor LossStage::forward(const StageBatch& batch, const at::Tensor& input, 
   return at::scalar_tensor(loss, at::TensorOptions(at::kDouble));
 }
 
-at::Tensor LossStage::backward(const StageBatch&, std::unique_ptr<Kept> kept, at::Tensor, bool, GradientSink& sink) {
+at::Tensor LossStage::backward(const StageBatch&, std::unique_ptr<Kept> kept, at::Tensor, bool,
+                               GradientSink& sink) {
   sink.ready(to_report_);
   return static_cast<AllKept&>(*kept).input_gradient;
 }
 
-at::Tensor LossStage::logits(const at::Tensor& input) const { return linear(input, head_); }
+at::Tensor LossStage::logits(const at::Tensor& input) const {
+  return linear(input, head_);
+}
 
 }  // namespace mso

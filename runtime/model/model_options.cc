@@ -7,7 +7,8 @@ namespace mso {
 LlavaConfig model_config(const ModelOptions& options) {
   if (options.config_json.empty()) {
     if (options.path.empty())
-      throw Error("no model", "neither model.path nor model.vision and model.text are set", "", ExitCode::kBadUsage);
+      throw Error("no model", "neither model.path nor model.vision and model.text are set", "",
+                  ExitCode::kBadUsage);
     return read_llava_config(options.path);
   }
   const bool from_folder = !options.path.empty();
@@ -23,16 +24,19 @@ ModelOutline outline_model(const ModelOptions& options) {
   return outline;
 }
 
-void fill_parameters(const ModelOptions& options, const ModelOutline& outline, float* trainable, float* frozen) {
+void fill_parameters(const ModelOptions& options, const ModelOutline& outline, float* trainable,
+                     float* frozen) {
   if (!options.path.empty()) {
-    load_parameters(SafetensorsFolder(options.path), outline.layouts, outline.config.text.tie_word_embeddings, trainable, frozen);
+    load_parameters(SafetensorsFolder(options.path), outline.layouts, outline.config.text.tie_word_embeddings,
+                    trainable, frozen);
     return;
   }
   size_t next[2] = {0, 0};
   for (size_t i = 0; i < outline.parameters.size(); ++i) {
     const bool is_frozen = outline.frozen[i];
     const FlatLayout& layout = is_frozen ? outline.layouts.frozen : outline.layouts.trainable;
-    initialise(outline.parameters[i], options.seed, (is_frozen ? frozen : trainable) + layout.tensors[next[is_frozen]++].offset);
+    initialise(outline.parameters[i], options.seed,
+               (is_frozen ? frozen : trainable) + layout.tensors[next[is_frozen]++].offset);
   }
 }
 

@@ -1,4 +1,5 @@
-// What a model is built from: a Hugging Face configuration, weights or a seed, and how it computes. No torch here.
+// What a model is built from: a Hugging Face configuration, weights or a seed, and how it computes. No torch
+// here.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +20,16 @@ struct ModelOptions {
   std::string config_json;
   // Folder with the weights: safetensors, one file or shards with an index. Empty: values from `seed`.
   std::string path;
-  uint64_t seed = 0;       // of initial values
-  double init_std = 0;     // > 0 replaces initializer_range of projector and decoder
-  bool values = true;      // false: weights stay zero (a checkpoint will fill them)
+  uint64_t seed = 0;    // of initial values
+  double init_std = 0;  // > 0 replaces initializer_range of projector and decoder
+  bool values = true;   // false: weights stay zero (a checkpoint will fill them)
   ComputeType compute = ComputeType::kF32;
-  bool recompute = false;  // keep only each layer's input and run its forward again during backward
+  bool recompute = false;           // keep only each layer's input and run its forward again during backward
   std::vector<std::string> freeze;  // stage names or patterns of parameter names, see base/glob.h
 };
 
-// The meaning of the options' config.json. Without a path (a model a person describes) unknown keys are Errors.
+// The meaning of the options' config.json. Without a path (a model a person describes) unknown keys are
+// Errors.
 LlavaConfig model_config(const ModelOptions& options);
 
 // What listings and plans need: everything but the values.
@@ -40,6 +42,7 @@ struct ModelOutline {
 ModelOutline outline_model(const ModelOptions& options);
 
 // Writes initial values, or those of options.path, into flat buffers of outline.layouts.
-void fill_parameters(const ModelOptions& options, const ModelOutline& outline, float* trainable, float* frozen);
+void fill_parameters(const ModelOptions& options, const ModelOutline& outline, float* trainable,
+                     float* frozen);
 
 }  // namespace mso

@@ -30,7 +30,8 @@ decltype(auto) by_type(const at::Tensor& tensor, F&& f) {
 // Sums of a block of rows, added to a gradient when the block is done.
 class Partial {
  public:
-  explicit Partial(const at::Tensor& gradient) : sum_(pointer<float>(gradient)), part_(sum_ ? gradient.numel() : 0) {}
+  explicit Partial(const at::Tensor& gradient)
+      : sum_(pointer<float>(gradient)), part_(sum_ ? gradient.numel() : 0) {}
   float* begin() {
     std::fill(part_.begin(), part_.end(), 0.0f);
     return sum_ ? part_.data() : nullptr;
@@ -52,8 +53,10 @@ std::vector<Run> runs_of(const std::vector<int64_t>& lengths) {
   std::vector<Run> runs;
   int64_t at = 0;
   for (int64_t length : lengths) {
-    if (!runs.empty() && runs.back().length == length) ++runs.back().count;
-    else if (length > 0) runs.push_back({at, 1, length});
+    if (!runs.empty() && runs.back().length == length)
+      ++runs.back().count;
+    else if (length > 0)
+      runs.push_back({at, 1, length});
     at += length;
   }
   return runs;
@@ -64,12 +67,14 @@ std::array<at::Tensor, 3> views_of(const at::Tensor& qkv, const Run& run, const 
   at::Tensor rows = qkv.narrow(0, run.begin, run.count * run.length)
                         .view({run.count, run.length, s.heads + 2 * s.kv_heads, s.head_dim})
                         .transpose(1, 2);
-  return {rows.narrow(1, 0, s.heads), rows.narrow(1, s.heads, s.kv_heads), rows.narrow(1, s.heads + s.kv_heads, s.kv_heads)};
+  return {rows.narrow(1, 0, s.heads), rows.narrow(1, s.heads, s.kv_heads),
+          rows.narrow(1, s.heads + s.kv_heads, s.kv_heads)};
 }
 
 }  // namespace
 
-NormWeights::NormWeights(const FlatParameters& parameters, const std::string& module, double epsilon, bool has_bias)
+NormWeights::NormWeights(const FlatParameters& parameters, const std::string& module, double epsilon,
+                         bool has_bias)
     : weight(parameters.find(module + ".weight")), eps(static_cast<float>(epsilon)) {
   if (has_bias) bias = parameters.find(module + ".bias");
 }
@@ -89,13 +94,14 @@ NormResult norm(const at::Tensor& input, const at::Tensor& residual, const NormW
       layer_norm(x, res, pointer<T>(r.sum), w, pointer<T>(weights.bias.value), weights.eps, pointer<T>(r.y),
                  pointer<float>(r.mean), pointer<float>(r.rstd), rows, cols);
     else
-      rms_norm(x, res, pointer<T>(r.sum), w, weights.eps, pointer<T>(r.y), pointer<float>(r.rstd), rows, cols);
+      rms_norm(x, res, pointer<T>(r.sum), w, weights.eps, pointer<T>(r.y), pointer<float>(r.rstd), rows,
+               cols);
   });
   return r;
 }
 
-void norm_backward(const at::Tensor& grad_y, const NormResult& forward, const NormWeights& weights, at::Tensor& grad_x,
-                   GradientSink& sink) {
+void norm_backward(const at::Tensor& grad_y, const NormResult& forward, const NormWeights& weights,
+                   at::Tensor& grad_x, GradientSink& sink) {
   const int64_t rows = grad_y.size(0), cols = grad_y.size(1);
   Partial weight_sum(weights.weight.gradient), bias_sum(weights.bias.gradient);
   by_type(grad_y, [&](auto t) {
@@ -104,12 +110,13 @@ void norm_backward(const at::Tensor& grad_y, const NormResult& forward, const No
       const int64_t n = std::min(kBlock, rows - r), o = r * cols;
       float *w = weight_sum.begin(), *b = bias_sum.begin();
       if (weights.bias.value.defined())
-        layer_norm_backward(pointer<T>(grad_y) + o, pointer<T>(forward.sum) + o, pointer<float>(forward.mean) + r,
-                            pointer<float>(forward.rstd) + r, pointer<T>(weights.weight.value), pointer<T>(grad_x) + o, true, w,
-                            b, n, cols);
+        layer_norm_backward(pointer<T>(grad_y) + o, pointer<T>(forward.sum) + o,
+                            pointer<float>(forward.mean) + r, pointer<float>(forward.rstd) + r,
+                            pointer<T>(weights.weight.value), pointer<T>(grad_x) + o, true, w, b, n, cols);
       else
-        rms_norm_backward(pointer<T>(grad_y) + o, pointer<T>(forward.sum) + o, pointer<float>(forward.rstd) + r,
-                          pointer<T>(weights.weight.value), pointer<T>(grad_x) + o, true, w, n, cols);
+        rms_norm_backward(pointer<T>(grad_y) + o, pointer<T>(forward.sum) + o,
+                          pointer<float>(forward.rstd) + r, pointer<T>(weights.weight.value),
+                          pointer<T>(grad_x) + o, true, w, n, cols);
       weight_sum.end();
       bias_sum.end();
     }
@@ -120,13 +127,16 @@ void norm_backward(const at::Tensor& grad_y, const NormResult& forward, const No
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
   at::Tensor y = at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
-  by_type(gate_up, [&](auto t) { swiglu(pointer<MSO_TYPE(t)>(gate_up), pointer<MSO_TYPE(t)>(y), y.size(0), y.size(1)); });
+  by_type(gate_up, [&](auto t) {
+    swiglu(pointer<MSO_TYPE(t)>(gate_up), pointer<MSO_TYPE(t)>(y), y.size(0), y.size(1));
+  });
   return y;
 }
 
 void swiglu_backward(at::Tensor& grad_y, at::Tensor& gate_up) {
   by_type(grad_y, [&](auto t) {
-    swiglu_backward(pointer<MSO_TYPE(t)>(grad_y), pointer<MSO_TYPE(t)>(gate_up), grad_y.size(0), grad_y.size(1));
+    swiglu_backward(pointer<MSO_TYPE(t)>(grad_y), pointer<MSO_TYPE(t)>(gate_up), grad_y.size(0),
+                    grad_y.size(1));
   });
 }
 
@@ -134,8 +144,10 @@ at::Tensor activate(const at::Tensor& x, Activation activation) {
   at::Tensor y = at::empty_like(x);
   by_type(x, [&](auto t) {
     using T = MSO_TYPE(t);
-    if (activation == Activation::kQuickGelu) quick_gelu(pointer<T>(x), pointer<T>(y), x.numel());
-    else gelu(pointer<T>(x), pointer<T>(y), x.numel());
+    if (activation == Activation::kQuickGelu)
+      quick_gelu(pointer<T>(x), pointer<T>(y), x.numel());
+    else
+      gelu(pointer<T>(x), pointer<T>(y), x.numel());
   });
   return y;
 }
@@ -148,16 +160,20 @@ void activate_backward(at::Tensor& grad_y, at::Tensor& x, Activation activation,
     for (int64_t r = 0; r < rows; r += kBlock) {
       const int64_t n = std::min(kBlock, rows - r), o = r * cols;
       float* b = bias_sum.begin();
-      if (activation == Activation::kQuickGelu) quick_gelu_backward(pointer<T>(grad_y) + o, pointer<T>(x) + o, b, n, cols);
-      else gelu_backward(pointer<T>(grad_y) + o, pointer<T>(x) + o, b, n, cols);
+      if (activation == Activation::kQuickGelu)
+        quick_gelu_backward(pointer<T>(grad_y) + o, pointer<T>(x) + o, b, n, cols);
+      else
+        gelu_backward(pointer<T>(grad_y) + o, pointer<T>(x) + o, b, n, cols);
       bias_sum.end();
     }
   });
 }
 
-void rotary(at::Tensor& qkv, int64_t heads, int64_t head_dim, const at::Tensor& cos, const at::Tensor& sin, bool inverse) {
+void rotary(at::Tensor& qkv, int64_t heads, int64_t head_dim, const at::Tensor& cos, const at::Tensor& sin,
+            bool inverse) {
   by_type(qkv, [&](auto t) {
-    rotary(pointer<MSO_TYPE(t)>(qkv), qkv.size(1), heads, head_dim, pointer<float>(cos), pointer<float>(sin), inverse, qkv.size(0));
+    rotary(pointer<MSO_TYPE(t)>(qkv), qkv.size(1), heads, head_dim, pointer<float>(cos), pointer<float>(sin),
+           inverse, qkv.size(0));
   });
 }
 
@@ -186,17 +202,20 @@ void add_in_place(at::Tensor& y, const at::Tensor& x) {
   }
 }
 
-void embedding_gradient(const at::Tensor& gradient, const int64_t* tokens, const std::vector<bool>& skip, at::Tensor table_gradient) {
+void embedding_gradient(const at::Tensor& gradient, const int64_t* tokens, const std::vector<bool>& skip,
+                        at::Tensor table_gradient) {
   const int64_t cols = gradient.size(1);
   float* table = pointer<float>(table_gradient);
   by_type(gradient, [&](auto t) {
     using T = MSO_TYPE(t);
     for (int64_t r = 0; r < gradient.size(0); ++r)
-      if (!skip[r]) accumulate(static_cast<const T*>(pointer<T>(gradient) + r * cols), table + tokens[r] * cols, cols);
+      if (!skip[r])
+        accumulate(static_cast<const T*>(pointer<T>(gradient) + r * cols), table + tokens[r] * cols, cols);
   });
 }
 
-AttentionResult attention(const at::Tensor& qkv, const std::vector<int64_t>& lengths, const AttentionShape& shape) {
+AttentionResult attention(const at::Tensor& qkv, const std::vector<int64_t>& lengths,
+                          const AttentionShape& shape) {
   const std::vector<Run> runs = runs_of(lengths);
   const int64_t width = shape.heads * shape.head_dim;
   AttentionResult result;
@@ -206,15 +225,18 @@ AttentionResult attention(const at::Tensor& qkv, const std::vector<int64_t>& len
     auto [block, sums] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, shape.causal);
     // The result is laid out as [count, length, heads, head_dim]: rows of T again without a copy.
     at::Tensor rows = block.transpose(1, 2).reshape({run.count * run.length, width});
-    if (runs.size() == 1) result.out = rows;
-    else result.out.narrow(0, run.begin, rows.size(0)).copy_(rows);
+    if (runs.size() == 1)
+      result.out = rows;
+    else
+      result.out.narrow(0, run.begin, rows.size(0)).copy_(rows);
     result.sums.push_back(std::move(sums));
   }
   return result;
 }
 
-at::Tensor attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv, const AttentionResult& forward,
-                              const std::vector<int64_t>& lengths, const AttentionShape& shape) {
+at::Tensor attention_backward(const at::Tensor& grad_out, const at::Tensor& qkv,
+                              const AttentionResult& forward, const std::vector<int64_t>& lengths,
+                              const AttentionShape& shape) {
   at::Tensor grad_qkv = at::empty_like(qkv);
   const std::vector<Run> runs = runs_of(lengths);
   for (size_t i = 0; i < runs.size(); ++i) {

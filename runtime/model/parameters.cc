@@ -23,7 +23,9 @@ class List {
   std::string stage;
   bool used = true;
 
-  void weight(const std::string& name, std::vector<int64_t> shape, double std) { add(name, std::move(shape), Start::kNormal, std); }
+  void weight(const std::string& name, std::vector<int64_t> shape, double std) {
+    add(name, std::move(shape), Start::kNormal, std);
+  }
   void bias(const std::string& name, int64_t size) { add(name, {size}, Start::kZeros, 0); }
   void ones(const std::string& name, int64_t size) { add(name, {size}, Start::kOnes, 0); }
 
@@ -38,13 +40,17 @@ void add_vision(List& list, const LlavaConfig& config) {
   const std::string root = "vision_tower.vision_model.";
   const int64_t h = c.hidden_size;
   // CLIPPreTrainedModel._init_weights
-  const double factor = c.initializer_factor, depth = std::pow(2.0 * static_cast<double>(c.num_hidden_layers), -0.5);
-  const double in_std = std::pow(static_cast<double>(h), -0.5) * depth * factor, out_std = std::pow(static_cast<double>(h), -0.5) * factor;
+  const double factor = c.initializer_factor,
+               depth = std::pow(2.0 * static_cast<double>(c.num_hidden_layers), -0.5);
+  const double in_std = std::pow(static_cast<double>(h), -0.5) * depth * factor,
+               out_std = std::pow(static_cast<double>(h), -0.5) * factor;
   const double fc_std = std::pow(2.0 * static_cast<double>(h), -0.5) * factor;
   list.stage = "vision_encoder";
   list.weight(root + "embeddings.class_embedding", {h}, out_std);
-  list.weight(root + "embeddings.patch_embedding.weight", {h, c.num_channels, c.patch_size, c.patch_size}, c.initializer_range * factor);
-  list.weight(root + "embeddings.position_embedding.weight", {c.patches() + 1, h}, c.initializer_range * factor);
+  list.weight(root + "embeddings.patch_embedding.weight", {h, c.num_channels, c.patch_size, c.patch_size},
+              c.initializer_range * factor);
+  list.weight(root + "embeddings.position_embedding.weight", {c.patches() + 1, h},
+              c.initializer_range * factor);
   list.ones(root + "pre_layrnorm.weight", h);
   list.bias(root + "pre_layrnorm.bias", h);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
@@ -52,7 +58,8 @@ void add_vision(List& list, const LlavaConfig& config) {
     const std::string layer = root + "encoder.layers." + std::to_string(i) + ".";
     list.ones(layer + "layer_norm1.weight", h);
     list.bias(layer + "layer_norm1.bias", h);
-    for (const char* part : {"q", "k", "v"}) list.weight(layer + "self_attn." + part + "_proj.weight", {h, h}, in_std);
+    for (const char* part : {"q", "k", "v"})
+      list.weight(layer + "self_attn." + part + "_proj.weight", {h, h}, in_std);
     for (const char* part : {"q", "k", "v"}) list.bias(layer + "self_attn." + part + "_proj.bias", h);
     list.weight(layer + "self_attn.out_proj.weight", {h, h}, out_std);
     list.bias(layer + "self_attn.out_proj.bias", h);
@@ -81,7 +88,8 @@ void add_projector(List& list, const LlavaConfig& config, double std) {
 
 void add_decoder(List& list, const LlamaConfig& c, double std) {
   const std::string root = "language_model.model.";
-  const int64_t h = c.hidden_size, q = c.num_attention_heads * c.head_dim, kv = c.num_key_value_heads * c.head_dim;
+  const int64_t h = c.hidden_size, q = c.num_attention_heads * c.head_dim,
+                kv = c.num_key_value_heads * c.head_dim;
   list.stage = "llm_decoder";
   list.weight(root + "embed_tokens.weight", {c.vocab_size, h}, std);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i) {
@@ -128,7 +136,8 @@ std::vector<ParameterSpec> llava_parameters(const LlavaConfig& config, double in
   return std::move(list.specs);
 }
 
-std::vector<bool> frozen_parameters(const std::vector<ParameterSpec>& specs, const std::vector<std::string>& patterns) {
+std::vector<bool> frozen_parameters(const std::vector<ParameterSpec>& specs,
+                                    const std::vector<std::string>& patterns) {
   std::vector<bool> frozen(specs.size());
   for (size_t i = 0; i < specs.size(); ++i) frozen[i] = !specs[i].used;
   for (const std::string& pattern : patterns) {
@@ -139,15 +148,18 @@ std::vector<bool> frozen_parameters(const std::vector<ParameterSpec>& specs, con
       matched = true;
     }
     if (!matched)
-      throw Error("nothing to freeze", "model.freeze: '" + pattern + "' is neither a stage nor matches a parameter",
-                  "stages: vision_encoder, projector, llm_decoder; parameters are listed by mso plan", ExitCode::kBadUsage);
+      throw Error("nothing to freeze",
+                  "model.freeze: '" + pattern + "' is neither a stage nor matches a parameter",
+                  "stages: vision_encoder, projector, llm_decoder; parameters are listed by mso plan",
+                  ExitCode::kBadUsage);
   }
   return frozen;
 }
 
 ParameterLayouts split_layouts(const std::vector<ParameterSpec>& specs, const std::vector<bool>& frozen) {
   std::vector<FlatTensor> parts[2];
-  for (size_t i = 0; i < specs.size(); ++i) parts[frozen[i]].push_back({specs[i].name, specs[i].stage, specs[i].shape});
+  for (size_t i = 0; i < specs.size(); ++i)
+    parts[frozen[i]].push_back({specs[i].name, specs[i].stage, specs[i].shape});
   return {make_flat_layout(std::move(parts[0])), make_flat_layout(std::move(parts[1]))};
 }
 
@@ -168,7 +180,8 @@ void initialise(const ParameterSpec& spec, uint64_t seed, float* out) {
   }
 }
 
-void load_parameters(const SafetensorsFolder& folder, const ParameterLayouts& layouts, bool tied, float* trainable, float* frozen) {
+void load_parameters(const SafetensorsFolder& folder, const ParameterLayouts& layouts, bool tied,
+                     float* trainable, float* frozen) {
   std::map<std::string, std::string> found;  // logical name → name in the file
   for (const std::string& name : folder.names()) {
     const std::string logical = logical_name(name);
@@ -176,26 +189,30 @@ void load_parameters(const SafetensorsFolder& folder, const ParameterLayouts& la
     if (tied && logical == "language_model.lm_head.weight") continue;
     auto [it, fresh] = found.emplace(logical, name);
     if (!fresh)
-      throw Error("a weight is there twice", name + " and " + it->second + " in " + folder.file_of(name).string(),
+      throw Error("a weight is there twice",
+                  name + " and " + it->second + " in " + folder.file_of(name).string(),
                   "keep one of the two spellings");
   }
-  for (auto [layout, buffer] : {std::pair(&layouts.trainable, trainable), std::pair(&layouts.frozen, frozen)}) {
+  for (auto [layout, buffer] :
+       {std::pair(&layouts.trainable, trainable), std::pair(&layouts.frozen, frozen)}) {
     for (const FlatTensor& tensor : layout->tensors) {
       auto it = found.find(tensor.name);
       if (it == found.end())
-        throw Error("a weight is missing", tensor.name, "config.json and the weights belong to different models, or a shard is missing");
+        throw Error("a weight is missing", tensor.name,
+                    "config.json and the weights belong to different models, or a shard is missing");
       const SafetensorsEntry& entry = folder.entry(it->second);
       if (entry.shape != tensor.shape)
         throw Error("a weight has the wrong shape",
-                    it->second + " in " + folder.file_of(it->second).string() + ": " + shape_text(entry.shape) + ", the model needs " +
-                        shape_text(tensor.shape),
+                    it->second + " in " + folder.file_of(it->second).string() + ": " +
+                        shape_text(entry.shape) + ", the model needs " + shape_text(tensor.shape),
                     "config.json and the weights belong to different models");
       folder.read_f32(it->second, 0, tensor.count, buffer + tensor.offset);
       found.erase(it);
     }
   }
   if (!found.empty())
-    throw Error("a weight has no place in the model", found.begin()->second + " in " + folder.file_of(found.begin()->second).string(),
+    throw Error("a weight has no place in the model",
+                found.begin()->second + " in " + folder.file_of(found.begin()->second).string(),
                 "this model has parts that are not supported, or config.json belongs to another model");
 }
 

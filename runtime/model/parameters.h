@@ -1,5 +1,5 @@
-// The parameters of a model as plain data: name, stage, shape, how they start; which are frozen; and their values,
-// from a seed or from safetensors. No torch here, so that plans, listings and exports need none.
+// The parameters of a model as plain data: name, stage, shape, how they start; which are frozen; and their
+// values, from a seed or from safetensors. No torch here, so that plans, listings and exports need none.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,9 @@ struct ParameterSpec {
   std::string stage;  // "vision_encoder", "projector", "llm_decoder"
   std::vector<int64_t> shape;
   enum class Start { kNormal, kZeros, kOnes } start = Start::kNormal;
-  double std = 0.02;   // of kNormal
-  bool used = true;    // false: no output depends on it (vision layers past the last feature layer); kept and exported
+  double std = 0.02;  // of kNormal
+  bool used =
+      true;  // false: no output depends on it (vision layers past the last feature layer); kept and exported
 };
 
 // All parameters of a LLaVA in the order of the forward pass, with the initial distributions of transformers.
@@ -28,7 +29,8 @@ std::vector<ParameterSpec> llava_parameters(const LlavaConfig& config, double in
 
 // Which parameters are frozen by `patterns` (see base/glob.h). A pattern that
 // matches nothing is an Error naming it. Unused parameters are frozen in any case.
-std::vector<bool> frozen_parameters(const std::vector<ParameterSpec>& specs, const std::vector<std::string>& patterns);
+std::vector<bool> frozen_parameters(const std::vector<ParameterSpec>& specs,
+                                    const std::vector<std::string>& patterns);
 
 // Layouts of the trainable and of the frozen parameters.
 struct ParameterLayouts {
@@ -36,12 +38,13 @@ struct ParameterLayouts {
 };
 ParameterLayouts split_layouts(const std::vector<ParameterSpec>& specs, const std::vector<bool>& frozen);
 
-// Initial value: element i is a pure function of (seed, name, i), so it does not depend on rank, layout or order.
+// Initial value: element i is a pure function of (seed, name, i), so it does not depend on rank, layout or
+// order.
 void initialise(const ParameterSpec& spec, uint64_t seed, float* out);
 
-// Fills the flat buffers of `layouts` from a model folder. Missing, additional or wrongly shaped tensors are Errors
-// that name them and the file. `tied`: a language_model.lm_head.weight in the file is not read.
-void load_parameters(const SafetensorsFolder& folder, const ParameterLayouts& layouts, bool tied, float* trainable,
-                     float* frozen);
+// Fills the flat buffers of `layouts` from a model folder. Missing, additional or wrongly shaped tensors are
+// Errors that name them and the file. `tied`: a language_model.lm_head.weight in the file is not read.
+void load_parameters(const SafetensorsFolder& folder, const ParameterLayouts& layouts, bool tied,
+                     float* trainable, float* frozen);
 
 }  // namespace mso

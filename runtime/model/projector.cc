@@ -22,11 +22,12 @@ at::Tensor Projector::forward(const StageBatch&, const at::Tensor& input, std::u
   return result;
 }
 
-at::Tensor Projector::backward(const StageBatch&, std::unique_ptr<Kept> kept, at::Tensor gradient, bool want_input_gradient,
-                               GradientSink& sink) {
+at::Tensor Projector::backward(const StageBatch&, std::unique_ptr<Kept> kept, at::Tensor gradient,
+                               bool want_input_gradient, GradientSink& sink) {
   auto& all = static_cast<AllKept&>(*kept);
   at::Tensor grad = linear_input_gradient(gradient, second_);
-  activate_backward(grad, all.middle, activation_, first_.parts[0].bias.gradient);  // grad is now the input of linear_2
+  activate_backward(grad, all.middle, activation_,
+                    first_.parts[0].bias.gradient);  // grad is now the input of linear_2
   linear_weight_gradient(gradient, grad, second_, sink);
   linear_weight_gradient(all.middle, all.input, first_, sink, true);
   return want_input_gradient ? linear_input_gradient(all.middle, first_) : at::Tensor();

@@ -1,4 +1,5 @@
-// Stage "projector": the two-layer perceptron from vision features to decoder embeddings (LlavaMultiModalProjector).
+// Stage "projector": the two-layer perceptron from vision features to decoder embeddings
+// (LlavaMultiModalProjector).
 #pragma once
 
 #include "model/linear.h"
@@ -12,8 +13,8 @@ class Projector : public Stage {
   Projector(const LlavaConfig& config, const FlatParameters& parameters);
   // features [P, vision hidden · feature layers] → [P, decoder hidden]
   at::Tensor forward(const StageBatch& batch, const at::Tensor& input, std::unique_ptr<Kept>* kept) override;
-  at::Tensor backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient, bool want_input_gradient,
-                      GradientSink& sink) override;
+  at::Tensor backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient,
+                      bool want_input_gradient, GradientSink& sink) override;
 
  private:
   struct AllKept : Kept {

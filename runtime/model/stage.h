@@ -1,5 +1,5 @@
-// Stage: a named piece of a model with parameters, a forward and a backward. What forward keeps for backward lies
-// outside the stage, so that several micro-batches can be in flight (pipeline schedules).
+// Stage: a named piece of a model with parameters, a forward and a backward. What forward keeps for backward
+// lies outside the stage, so that several micro-batches can be in flight (pipeline schedules).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,13 +16,14 @@ namespace mso {
 // A micro-batch as the stages share it: checked, and with what several stages need computed once.
 struct StageBatch {
   const MicroBatch* batch = nullptr;
-  at::Tensor tokens;           // [T] int64
-  at::Tensor media_positions;  // [P] int64, undefined without media
-  bool media_gradient = false; // whether what makes the media features is trained
-  at::Tensor media;            // pixel values in the compute type, undefined without media
-  at::Tensor cos, sin;         // [T, head_dim / 2] float32, rotary tables
+  at::Tensor tokens;             // [T] int64
+  at::Tensor media_positions;    // [P] int64, undefined without media
+  bool media_gradient = false;   // whether what makes the media features is trained
+  at::Tensor media;              // pixel values in the compute type, undefined without media
+  at::Tensor cos, sin;           // [T, head_dim / 2] float32, rotary tables
   std::vector<int64_t> lengths;  // of the samples
-  // Positions whose output is read ([L] int64); undefined: all of them. The last decoder layer computes nothing else.
+  // Positions whose output is read ([L] int64); undefined: all of them. The last decoder layer computes
+  // nothing else.
   at::Tensor rows;
   std::vector<int64_t> targets;  // [L] label of each row
 };
@@ -30,7 +31,8 @@ struct StageBatch {
 // Tells the trainer which gradients are final; each at most once per micro-batch.
 class GradientSink {
  public:
-  GradientSink(size_t count, const std::function<void(size_t)>& callback) : sent_(count), callback_(callback) {}
+  GradientSink(size_t count, const std::function<void(size_t)>& callback)
+      : sent_(count), callback_(callback) {}
   void ready(int64_t index) {
     if (index < 0 || sent_[static_cast<size_t>(index)]) return;
     sent_[static_cast<size_t>(index)] = true;
@@ -61,9 +63,10 @@ class Stage {
   const StageInfo& info() const { return info_; }
 
   // `input`: rows the previous stage made (undefined for the first). With `kept`, keeps what backward needs.
-  virtual at::Tensor forward(const StageBatch& batch, const at::Tensor& input, std::unique_ptr<Kept>* kept) = 0;
-  // `gradient` of forward's result, which may be overwritten. Adds the parameters' gradients, reports them to `sink`, and
-  // returns the gradient of `input` when asked for (else undefined).
+  virtual at::Tensor forward(const StageBatch& batch, const at::Tensor& input,
+                             std::unique_ptr<Kept>* kept) = 0;
+  // `gradient` of forward's result, which may be overwritten. Adds the parameters' gradients, reports them to
+  // `sink`, and returns the gradient of `input` when asked for (else undefined).
   virtual at::Tensor backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient,
                               bool want_input_gradient, GradientSink& sink) = 0;
   // Whether backward has anything to do when the gradient of its input is not wanted.

@@ -1,5 +1,5 @@
-// Fuzz target: the bytes of a safetensors file. Whatever comes in is refused with an mso::Error, or every tensor lies
-// inside the file and its bytes can be read.
+// Fuzz target: the bytes of a safetensors file. Whatever comes in is refused with an mso::Error, or every
+// tensor lies inside the file and its bytes can be read.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -14,7 +14,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     uint64_t total = 0, sum = 0;
     for (const auto& [name, entry] : header.tensors) {
       if (entry.begin > entry.end || header.data_offset + entry.end > size) abort();
-      if (static_cast<uint64_t>(entry.count()) * mso::size_of(entry.dtype) != entry.end - entry.begin) abort();
+      if (static_cast<uint64_t>(entry.count()) * mso::size_of(entry.dtype) != entry.end - entry.begin)
+        abort();
       total += entry.end - entry.begin;
       for (uint64_t i = entry.begin; i < entry.end; ++i) sum += data[header.data_offset + i];
       switch (entry.dtype) {
@@ -24,7 +25,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         case mso::DType::kF64:
           for (int64_t i = 0; i < entry.count(); ++i) {
             float value;
-            mso::convert_to_f32(entry.dtype, reinterpret_cast<const std::byte*>(data) + header.data_offset + entry.begin + i * mso::size_of(entry.dtype), &value, 1);
+            mso::convert_to_f32(entry.dtype,
+                                reinterpret_cast<const std::byte*>(data) + header.data_offset + entry.begin +
+                                    i * mso::size_of(entry.dtype),
+                                &value, 1);
             sum += value > 0;
           }
           break;

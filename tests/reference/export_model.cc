@@ -1,5 +1,5 @@
-// export_model MODEL_DIR TOKENIZER OUT [SHARD_BYTES]: reads a Hugging Face folder, exports it again with the tokenizer ("bytes" or a
-// tokenizer.json). export_reference.py loads the result in transformers.
+// export_model MODEL_DIR TOKENIZER OUT [SHARD_BYTES]: reads a Hugging Face folder, exports it again with the
+// tokenizer ("bytes" or a tokenizer.json). export_reference.py loads the result in transformers.
 #include <cstdio>
 #include <cstdlib>
 
@@ -23,10 +23,13 @@ int main(int argc, char** argv) {
     auto tokenizer = load_tokenizer(argv[2]);
     model.tokenizer_json = tokenizer->source_text();
     model.tokenizer_config_json = tokenizer->config_text();
-    model.preprocessor_json = to_json(clip_image_processor(static_cast<int>(outline.config.vision.image_size)));
+    model.preprocessor_json =
+        to_json(clip_image_processor(static_cast<int>(outline.config.vision.image_size)));
     if (argc > 4) model.shard_bytes = std::strtoull(argv[4], nullptr, 10);
-    for (auto [layout, data] : {std::pair(&outline.layouts.trainable, &trainable), std::pair(&outline.layouts.frozen, &frozen)})
-      for (const FlatTensor& t : layout->tensors) model.tensors.push_back({t.name, DType::kF32, t.shape, data->data() + t.offset});
+    for (auto [layout, data] :
+         {std::pair(&outline.layouts.trainable, &trainable), std::pair(&outline.layouts.frozen, &frozen)})
+      for (const FlatTensor& t : layout->tensors)
+        model.tensors.push_back({t.name, DType::kF32, t.shape, data->data() + t.offset});
     export_hugging_face(argv[3], model);
   } catch (const std::exception& e) {
     return std::fprintf(stderr, "export_model: %s\n", e.what()), 1;

@@ -1,5 +1,5 @@
-// parity CASE_DIR…: compares the model with reference cases made by make_reference.py (any sizes) and prints the errors.
-// Exit 0: all within tolerance; 1: some above; 2: a folder cannot be read.
+// parity CASE_DIR…: compares the model with reference cases made by make_reference.py (any sizes) and prints
+// the errors. Exit 0: all within tolerance; 1: some above; 2: a folder cannot be read.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -29,7 +29,8 @@ std::vector<float> read_floats(const SafetensorsFolder& file, const std::string&
 
 std::vector<int64_t> read_integers(const SafetensorsFolder& file, const std::string& name) {
   HostTensor tensor = file.read(name);
-  if (tensor.dtype != DType::kI64) throw Error("not 64-bit integers", name + " in " + file.file_of(name).string());
+  if (tensor.dtype != DType::kI64)
+    throw Error("not 64-bit integers", name + " in " + file.file_of(name).string());
   return {tensor.data<int64_t>(), tensor.data<int64_t>() + tensor.count()};
 }
 
@@ -53,10 +54,13 @@ struct Case {
 // Rows lose their padding; labels move to the position that predicts them.
 Case pack(const SafetensorsFolder& inputs, int64_t image_token) {
   const std::vector<int64_t> shape = inputs.entry("input_ids").shape;
-  const std::vector<int64_t> ids = read_integers(inputs, "input_ids"), labels = read_integers(inputs, "labels");
-  const std::vector<int64_t> mask =
-      inputs.contains("attention_mask") ? read_integers(inputs, "attention_mask") : std::vector<int64_t>(ids.size(), 1);
-  if (shape.size() != 2 || labels.size() != ids.size() || mask.size() != ids.size()) throw Error("unexpected shape of inputs", "input_ids, labels, attention_mask");
+  const std::vector<int64_t> ids = read_integers(inputs, "input_ids"),
+                             labels = read_integers(inputs, "labels");
+  const std::vector<int64_t> mask = inputs.contains("attention_mask")
+                                        ? read_integers(inputs, "attention_mask")
+                                        : std::vector<int64_t>(ids.size(), 1);
+  if (shape.size() != 2 || labels.size() != ids.size() || mask.size() != ids.size())
+    throw Error("unexpected shape of inputs", "input_ids, labels, attention_mask");
   Case c;
   c.batch.sample_starts.push_back(0);
   for (int64_t row = 0; row < shape[0]; ++row) {
@@ -83,7 +87,8 @@ class Report {
   void add(const char* what, double error, double tolerance, const std::string& where = "") {
     const bool good = error <= tolerance;
     good_ &= good;
-    std::printf("  %-24s %.2e  (at most %.0e)%s%s%s\n", what, error, tolerance, good ? "" : "  ABOVE", where.empty() ? "" : "  ", where.c_str());
+    std::printf("  %-24s %.2e  (at most %.0e)%s%s%s\n", what, error, tolerance, good ? "" : "  ABOVE",
+                where.empty() ? "" : "  ", where.c_str());
   }
   void fail(const std::string& what) {
     good_ = false;
@@ -134,8 +139,11 @@ bool run(const std::filesystem::path& folder) {
   std::vector<int> calls(layout.tensors.size());
   const LossSums sums = graph->forward_backward(c.batch, [&](size_t i) { ++calls[i]; });
   for (size_t i = 0; i < calls.size(); ++i)
-    if (calls[i] != 1) report.fail("gradient of " + layout.tensors[i].name + " reported " + std::to_string(calls[i]) + " times");
-  const double loss = sums.loss / static_cast<double>(sums.labels), right_loss = read_floats(expected, "loss")[0];
+    if (calls[i] != 1)
+      report.fail("gradient of " + layout.tensors[i].name + " reported " + std::to_string(calls[i]) +
+                  " times");
+  const double loss = sums.loss / static_cast<double>(sums.labels),
+               right_loss = read_floats(expected, "loss")[0];
   report.add("loss", difference(loss, right_loss) / std::abs(right_loss), kOutput);
   report.add("loss (forward only)", difference(graph->evaluate(c.batch).loss, sums.loss) / sums.loss, 1e-12);
 
@@ -170,12 +178,14 @@ bool run(const std::filesystem::path& folder) {
     const float* ours = graph->gradients() + tensor.offset;
     const double scale = 1.0 / static_cast<double>(sums.labels);
     double error = 0;
-    for (size_t i = 0; i < tensor.count; ++i) error = std::max(error, difference(ours[i] * scale, reference[i]));
+    for (size_t i = 0; i < tensor.count; ++i)
+      error = std::max(error, difference(ours[i] * scale, reference[i]));
     gradient_error.add(error / std::max(tensor_most, 1e-4 * case_most), tensor.name);
 
     const std::vector<float> right = read_floats(expected, steps.at(tensor.name));
     auto stepped = [&](const float* gradient, double gradient_scale) {
-      std::vector<float> weights(graph->weights() + tensor.offset, graph->weights() + tensor.offset + tensor.count);
+      std::vector<float> weights(graph->weights() + tensor.offset,
+                                 graph->weights() + tensor.offset + tensor.count);
       std::vector<float> first(tensor.count), second(tensor.count);
       AdamWParameters parameters = step;
       parameters.gradient_scale = gradient_scale;
@@ -187,8 +197,10 @@ bool run(const std::filesystem::path& folder) {
     double file_worst = 0, end_worst = 0;
     for (size_t i = 0; i < tensor.count; ++i) {
       file_worst = std::max(file_worst, difference(from_file[i], right[i]));
-      // Gradients that are zero but for rounding (biases of keys) have the same floor as in the comparison above.
-      if (std::abs(reference[i]) >= 1e-4 * std::max(tensor_most, 1e-4 * case_most)) end_worst = std::max(end_worst, difference(end_to_end[i], right[i]));
+      // Gradients that are zero but for rounding (biases of keys) have the same floor as in the comparison
+      // above.
+      if (std::abs(reference[i]) >= 1e-4 * std::max(tensor_most, 1e-4 * case_most))
+        end_worst = std::max(end_worst, difference(end_to_end[i], right[i]));
     }
     largest_weight = std::max(largest_weight, most);
     step_error.add(file_worst / most, tensor.name);
@@ -197,8 +209,8 @@ bool run(const std::filesystem::path& folder) {
   for (const auto& [name, in_file] : gradients) report.fail("no gradient of ours for " + in_file);
   report.add("gradients", gradient_error.error, kGradient, gradient_error.where);
   report.add("AdamW, file's gradients", step_error.error, kStepFromFile, step_error.where);
-  // Near eps, AdamW turns a rounding of a tiny gradient into a visible part of lr, so this one is measured against the
-  // largest weight of the case, as logits are against the largest logit.
+  // Near eps, AdamW turns a rounding of a tiny gradient into a visible part of lr, so this one is measured
+  // against the largest weight of the case, as logits are against the largest logit.
   report.add("AdamW, end to end", end_error.error / largest_weight, kStepEndToEnd, end_error.where);
   return report.good();
 }
@@ -219,6 +231,8 @@ int main(int argc, char** argv) {
       code = 2;
     }
   }
-  std::printf("%s\n", code == 0 ? "all within tolerance" : code == 1 ? "ABOVE TOLERANCE" : "not all could be read");
+  std::printf("%s\n", code == 0   ? "all within tolerance"
+                      : code == 1 ? "ABOVE TOLERANCE"
+                                  : "not all could be read");
   return code;
 }

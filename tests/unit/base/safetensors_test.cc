@@ -67,13 +67,20 @@ TEST(Safetensors, ReadsWhatPythonWrote) {
     for (int64_t i = 0; i < tensor.count(); ++i) {
       float value = 0;
       if (type[0] == 'F' || type[0] == 'B') {
-        if (type == "BOOL") value = static_cast<float>(tensor.data<uint8_t>()[i]);
-        else file.read_f32(name, static_cast<uint64_t>(i), static_cast<uint64_t>(i) + 1, &value);
-      } else if (type == "I64") value = static_cast<float>(tensor.data<int64_t>()[i]);
-      else if (type == "I32") value = static_cast<float>(tensor.data<int32_t>()[i]);
-      else if (type == "I16") value = static_cast<float>(tensor.data<int16_t>()[i]);
-      else if (type == "I8") value = static_cast<float>(tensor.data<int8_t>()[i]);
-      else value = static_cast<float>(tensor.data<uint8_t>()[i]);
+        if (type == "BOOL")
+          value = static_cast<float>(tensor.data<uint8_t>()[i]);
+        else
+          file.read_f32(name, static_cast<uint64_t>(i), static_cast<uint64_t>(i) + 1, &value);
+      } else if (type == "I64")
+        value = static_cast<float>(tensor.data<int64_t>()[i]);
+      else if (type == "I32")
+        value = static_cast<float>(tensor.data<int32_t>()[i]);
+      else if (type == "I16")
+        value = static_cast<float>(tensor.data<int16_t>()[i]);
+      else if (type == "I8")
+        value = static_cast<float>(tensor.data<int8_t>()[i]);
+      else
+        value = static_cast<float>(tensor.data<uint8_t>()[i]);
       EXPECT_EQ(value, expected(type, i)) << name << " " << i;
     }
   }
@@ -131,7 +138,9 @@ TEST(Safetensors, RefusesDamagedIndexes) {
 TEST(Safetensors, RefusesHostileHeaders) {
   EXPECT_EQ(parse("{}", 0).tensors.size(), 0u);
   EXPECT_EQ(parse(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}   )", 8).tensors.size(), 1u);
-  auto refused = [](const std::string& header, size_t data) { EXPECT_THROW(parse(header, data), Error) << header; };
+  auto refused = [](const std::string& header, size_t data) {
+    EXPECT_THROW(parse(header, data), Error) << header;
+  };
   refused("", 0);
   refused("[]", 0);
   refused("{", 0);
@@ -146,16 +155,21 @@ TEST(Safetensors, RefusesHostileHeaders) {
   refused(R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8);
   refused(R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", 8);
   refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8);
-  refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,16]}})", 8);   // past the end
+  refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,16]}})", 8);  // past the end
   refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-8,0]}})", 8);
   refused(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8);    // shape and bytes differ
   refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 9);    // bytes without a tensor
   refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12);  // a hole
-  refused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12);
-  refused(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4);
+  refused(
+      R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+      12);
+  refused(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+      4);
   // Products that overflow 64 bits, also with a zero among them.
   refused(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,2],"data_offsets":[0,8]}})", 8);
-  refused(R"({"a":{"dtype":"F32","shape":[0,9223372036854775807,9223372036854775807],"data_offsets":[0,0]}})", 0);
+  refused(R"({"a":{"dtype":"F32","shape":[0,9223372036854775807,9223372036854775807],"data_offsets":[0,0]}})",
+          0);
   refused(R"({"a":{"dtype":"F64","shape":[2305843009213693952],"data_offsets":[0,0]}})", 0);
   refused(R"({"a":{"dtype":"F32","shape":[18446744073709551615],"data_offsets":[0,0]}})", 0);
   refused(R"({"__metadata__":{"a":1}})", 0);
@@ -231,7 +245,7 @@ TEST(Safetensors, ConvertsToFloat) {
   };
   EXPECT_EQ(convert(DType::kF16, uint16_t{0x3c00}), 1.0f);
   EXPECT_EQ(convert(DType::kF16, uint16_t{0xc500}), -5.0f);
-  EXPECT_EQ(convert(DType::kF16, uint16_t{0x0001}), 0x1p-24f);   // least subnormal
+  EXPECT_EQ(convert(DType::kF16, uint16_t{0x0001}), 0x1p-24f);  // least subnormal
   EXPECT_EQ(convert(DType::kF16, uint16_t{0x83ff}), -1023 * 0x1p-24f);
   EXPECT_EQ(convert(DType::kF16, uint16_t{0x7bff}), 65504.0f);
   EXPECT_EQ(convert(DType::kF16, uint16_t{0x7c00}), std::numeric_limits<float>::infinity());

@@ -19,7 +19,8 @@ std::vector<float> values(uint64_t key, size_t n, double scale) {
 // Five steps in double precision, as in the documentation of torch.optim.AdamW.
 TEST(AdamW, FollowsTheFormula) {
   const size_t n = 1003;
-  AdamWParameters p{.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .gradient_scale = 0.25};
+  AdamWParameters p{
+      .lr = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .gradient_scale = 0.25};
   std::vector<float> w = values(1, n, 1), m(n), v(n);
   std::vector<double> rw(w.begin(), w.end()), rm(n), rv(n);
   for (p.step = 1; p.step <= 5; ++p.step) {

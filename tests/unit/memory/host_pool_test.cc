@@ -12,7 +12,9 @@
 namespace mso {
 namespace {
 
-at::Tensor make(int64_t floats) { return at::empty({floats}, at::TensorOptions(at::kFloat)); }
+at::Tensor make(int64_t floats) {
+  return at::empty({floats}, at::TensorOptions(at::kFloat));
+}
 
 TEST(FlatBuffer, IsAlignedZeroedAndMoves) {
   for (size_t count : {size_t{1}, size_t{1000}, size_t{3} << 20}) {

@@ -1,5 +1,5 @@
-// The LLaVA graph as a whole: equal to transformers on a small case, and to itself whatever the packing, freezing,
-// recomputation and accumulation.
+// The LLaVA graph as a whole: equal to transformers on a small case, and to itself whatever the packing,
+// freezing, recomputation and accumulation.
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
@@ -33,8 +33,20 @@ constexpr int64_t kImage = 31, kPatches = 4;
 ModelOptions small(const Json& changes = Json::object()) {
   Json json = {{"model_type", "llava"},
                {"image_token_index", kImage},
-               {"vision_config", {{"hidden_size", 12}, {"intermediate_size", 20}, {"num_hidden_layers", 3}, {"num_attention_heads", 2}, {"image_size", 8}, {"patch_size", 4}}},
-               {"text_config", {{"vocab_size", 32}, {"hidden_size", 16}, {"intermediate_size", 24}, {"num_hidden_layers", 3}, {"num_attention_heads", 4}, {"num_key_value_heads", 2}}}};
+               {"vision_config",
+                {{"hidden_size", 12},
+                 {"intermediate_size", 20},
+                 {"num_hidden_layers", 3},
+                 {"num_attention_heads", 2},
+                 {"image_size", 8},
+                 {"patch_size", 4}}},
+               {"text_config",
+                {{"vocab_size", 32},
+                 {"hidden_size", 16},
+                 {"intermediate_size", 24},
+                 {"num_hidden_layers", 3},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2}}}};
   json.merge_patch(changes);
   ModelOptions options;
   options.config_json = json.dump();
@@ -47,7 +59,8 @@ ModelOptions small(const Json& changes = Json::object()) {
 void append(MicroBatch& b, int text, int images, uint64_t id) {
   if (b.sample_starts.empty()) b.sample_starts.push_back(0);
   std::vector<int64_t> row(static_cast<size_t>(images * kPatches), kImage);
-  for (int i = 0; i < text; ++i) row.push_back(static_cast<int64_t>(random_bits({id, static_cast<uint64_t>(i)}) % 30));
+  for (int i = 0; i < text; ++i)
+    row.push_back(static_cast<int64_t>(random_bits({id, static_cast<uint64_t>(i)}) % 30));
   for (size_t i = 0; i < row.size(); ++i) {
     if (row[i] == kImage) b.media_positions["image"].push_back(b.size());
     b.tokens.push_back(row[i]);
@@ -62,7 +75,8 @@ void append(MicroBatch& b, int text, int images, uint64_t id) {
   HostTensor grown = HostTensor::make(DType::kF32, {before + images, 3, 8, 8});
   if (before) std::memcpy(grown.bytes.data(), pixels.bytes.data(), pixels.bytes.size());
   for (int64_t i = before * 192; i < grown.count(); ++i)
-    grown.data<float>()[i] = static_cast<float>(random_uniform({id, 99, static_cast<uint64_t>(i - before * 192)}) * 2 - 1);
+    grown.data<float>()[i] =
+        static_cast<float>(random_uniform({id, 99, static_cast<uint64_t>(i - before * 192)}) * 2 - 1);
   pixels = std::move(grown);
 }
 
@@ -104,7 +118,8 @@ double error(const std::vector<float>& a, const std::vector<float>& b) {
 }
 std::map<std::string, std::vector<float>> by_name(const TrainingGraph& graph, const Gradients& g) {
   std::map<std::string, std::vector<float>> result;
-  for (const FlatTensor& t : graph.layout().tensors) result[t.name] = {&g.values[t.offset], &g.values[t.offset] + t.count};
+  for (const FlatTensor& t : graph.layout().tensors)
+    result[t.name] = {&g.values[t.offset], &g.values[t.offset] + t.count};
   return result;
 }
 
@@ -112,8 +127,10 @@ TEST(LlavaGraph, EqualsTransformersOnTheTinyCase) {
   ModelOptions options;
   options.path = tiny_case();
   auto graph = build_graph(options);
-  const SafetensorsFolder inputs(tiny_case() / "inputs.safetensors"), expected(tiny_case() / "expected.safetensors");
-  const HostTensor ids = inputs.read("input_ids"), mask = inputs.read("attention_mask"), labels = inputs.read("labels");
+  const SafetensorsFolder inputs(tiny_case() / "inputs.safetensors"),
+      expected(tiny_case() / "expected.safetensors");
+  const HostTensor ids = inputs.read("input_ids"), mask = inputs.read("attention_mask"),
+                   labels = inputs.read("labels");
   const int64_t width = ids.shape[1];
   MicroBatch b;
   std::vector<int64_t> origin;
@@ -135,8 +152,10 @@ TEST(LlavaGraph, EqualsTransformersOnTheTinyCase) {
 
   const HostTensor right = expected.read("logits");
   const at::Tensor logits = graph->logits(b);
-  std::vector<float> ours(logits.const_data_ptr<float>(), logits.const_data_ptr<float>() + logits.numel()), theirs;
-  for (int64_t at : origin) theirs.insert(theirs.end(), right.data<float>() + at * 50, right.data<float>() + (at + 1) * 50);
+  std::vector<float> ours(logits.const_data_ptr<float>(), logits.const_data_ptr<float>() + logits.numel()),
+      theirs;
+  for (int64_t at : origin)
+    theirs.insert(theirs.end(), right.data<float>() + at * 50, right.data<float>() + (at + 1) * 50);
   EXPECT_LT(error(ours, theirs), 1e-5);
 
   const Gradients g = run(*graph, b);
@@ -148,10 +167,13 @@ TEST(LlavaGraph, EqualsTransformersOnTheTinyCase) {
     if (!name.starts_with("grad.")) continue;
     ASSERT_TRUE(named.count(logical_name(name.substr(5)))) << name;
     const HostTensor tensor = expected.read(name);
-    std::vector<float> reference(tensor.data<float>(), tensor.data<float>() + tensor.count()), scaled = named.at(logical_name(name.substr(5)));
+    std::vector<float> reference(tensor.data<float>(), tensor.data<float>() + tensor.count()),
+        scaled = named.at(logical_name(name.substr(5)));
     for (float& v : scaled) v /= static_cast<float>(g.sums.labels);
     double most = 0, difference = 0;
-    for (size_t i = 0; i < scaled.size(); ++i) most = std::max(most, std::abs(double{reference[i]})), difference = std::max(difference, std::abs(double{scaled[i]} - reference[i]));
+    for (size_t i = 0; i < scaled.size(); ++i)
+      most = std::max(most, std::abs(double{reference[i]})),
+      difference = std::max(difference, std::abs(double{scaled[i]} - reference[i]));
     EXPECT_LT(difference / std::max(most, 5e-5), 1e-5) << name;
     ++compared;
   }
@@ -198,14 +220,19 @@ TEST(LlavaGraph, GradientsComeAsBackwardPasses) {
   const Gradients g = run(*graph, mixed());
   auto rank_of = [&](const std::string& name) {
     const auto& tensors = graph->layout().tensors;
-    const size_t index = static_cast<size_t>(std::ranges::find(tensors, name, &FlatTensor::name) - tensors.begin());
+    const size_t index =
+        static_cast<size_t>(std::ranges::find(tensors, name, &FlatTensor::name) - tensors.begin());
     return std::ranges::find(g.order, index) - g.order.begin();
   };
   EXPECT_EQ(rank_of("language_model.lm_head.weight"), 0);
-  EXPECT_LT(rank_of("language_model.model.layers.2.mlp.down_proj.weight"), rank_of("language_model.model.layers.1.mlp.down_proj.weight"));
-  EXPECT_LT(rank_of("language_model.model.embed_tokens.weight"), rank_of("multi_modal_projector.linear_2.weight"));
-  EXPECT_LT(rank_of("multi_modal_projector.linear_1.weight"), rank_of("vision_tower.vision_model.encoder.layers.1.mlp.fc2.weight"));
-  EXPECT_EQ(rank_of("vision_tower.vision_model.embeddings.class_embedding"), static_cast<long>(g.order.size()) - 1);
+  EXPECT_LT(rank_of("language_model.model.layers.2.mlp.down_proj.weight"),
+            rank_of("language_model.model.layers.1.mlp.down_proj.weight"));
+  EXPECT_LT(rank_of("language_model.model.embed_tokens.weight"),
+            rank_of("multi_modal_projector.linear_2.weight"));
+  EXPECT_LT(rank_of("multi_modal_projector.linear_1.weight"),
+            rank_of("vision_tower.vision_model.encoder.layers.1.mlp.fc2.weight"));
+  EXPECT_EQ(rank_of("vision_tower.vision_model.embeddings.class_embedding"),
+            static_cast<long>(g.order.size()) - 1);
 }
 
 TEST(LlavaGraph, TextOnlyReportsEveryTensor) {
@@ -240,10 +267,19 @@ TEST(LlavaGraph, FrozenPartsLeaveOtherGradientsAlone) {
   auto all = build_graph(small());
   const auto reference = by_name(*all, run(*all, mixed()));
   for (const std::vector<std::string>& freeze :
-       {std::vector<std::string>{"vision_encoder"}, {"vision_encoder", "llm_decoder"}, {"llm_decoder"}, {"projector"},
-        {"vision_encoder", "projector"}, {"*embeddings*", "*pre_layrnorm*", "*vision_model.encoder.layers.0.*"}, {"*embed_tokens*", "*language_model.model.layers.0.*"},
-        {"vision_encoder", "projector", "*embed_tokens*", "*language_model.model.layers.0.*", "*language_model.model.layers.1.*"},
-        {"*.q_proj.weight"}, {"*.k_proj.bias", "*norm*"}, {"*lm_head*"}, {"*up_proj*"}}) {
+       {std::vector<std::string>{"vision_encoder"},
+        {"vision_encoder", "llm_decoder"},
+        {"llm_decoder"},
+        {"projector"},
+        {"vision_encoder", "projector"},
+        {"*embeddings*", "*pre_layrnorm*", "*vision_model.encoder.layers.0.*"},
+        {"*embed_tokens*", "*language_model.model.layers.0.*"},
+        {"vision_encoder", "projector", "*embed_tokens*", "*language_model.model.layers.0.*",
+         "*language_model.model.layers.1.*"},
+        {"*.q_proj.weight"},
+        {"*.k_proj.bias", "*norm*"},
+        {"*lm_head*"},
+        {"*up_proj*"}}) {
     for (bool recompute : {false, true}) {
       ModelOptions options = small();
       options.recompute = recompute;
@@ -293,7 +329,9 @@ TEST(LlavaGraph, BFloat16IsClose) {
   const Gradients a = run(*full, mixed()), b = run(*half, mixed());
   EXPECT_NEAR(b.sums.loss, a.sums.loss, 0.02 * a.sums.loss);
   double dot = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < a.values.size(); ++i) dot += double{a.values[i]} * b.values[i], aa += double{a.values[i]} * a.values[i], bb += double{b.values[i]} * b.values[i];
+  for (size_t i = 0; i < a.values.size(); ++i)
+    dot += double{a.values[i]} * b.values[i], aa += double{a.values[i]} * a.values[i],
+        bb += double{b.values[i]} * b.values[i];
   EXPECT_GT(dot / std::sqrt(aa * bb), 0.99);
   // The copy follows the master weights only when told, and only in the range told.
   const double before = half->evaluate(mixed()).loss;
@@ -304,7 +342,8 @@ TEST(LlavaGraph, BFloat16IsClose) {
 }
 
 TEST(LlavaGraph, GradientIsTheSlopeOfTheLoss) {
-  auto graph = build_graph(small({{"text_config", {{"tie_word_embeddings", true}, {"attention_bias", true}}}}));
+  auto graph =
+      build_graph(small({{"text_config", {{"tie_word_embeddings", true}, {"attention_bias", true}}}}));
   const Gradients g = run(*graph, mixed());
   double norm = 0;
   for (float v : g.values) norm += double{v} * v;
@@ -312,7 +351,8 @@ TEST(LlavaGraph, GradientIsTheSlopeOfTheLoss) {
   double losses[2];
   const double step = 1e-3 / std::sqrt(norm);
   for (int side = 0; side < 2; ++side) {
-    for (size_t i = 0; i < start.size(); ++i) graph->weights()[i] = static_cast<float>(start[i] + (side ? step : -step) * g.values[i]);
+    for (size_t i = 0; i < start.size(); ++i)
+      graph->weights()[i] = static_cast<float>(start[i] + (side ? step : -step) * g.values[i]);
     losses[side] = graph->evaluate(mixed()).loss;
   }
   EXPECT_NEAR((losses[1] - losses[0]) / (2 * step) / norm, 1, 5e-3);
@@ -346,7 +386,8 @@ TEST(LlavaGraph, WeightsCanBeLeftToACheckpoint) {
   ModelOptions options = small();
   options.values = false;
   auto graph = build_graph(options);
-  EXPECT_TRUE(std::all_of(graph->weights(), graph->weights() + graph->layout().size, [](float v) { return v == 0; }));
+  EXPECT_TRUE(
+      std::all_of(graph->weights(), graph->weights() + graph->layout().size, [](float v) { return v == 0; }));
 }
 
 }  // namespace

@@ -30,10 +30,23 @@ fs::path tiny_case() {
 Json small() {
   return {{"model_type", "llava"},
           {"image_token_index", 9},
-          {"vision_config", {{"hidden_size", 8}, {"intermediate_size", 12}, {"num_hidden_layers", 3}, {"num_attention_heads", 2}, {"image_size", 8}, {"patch_size", 4}}},
-          {"text_config", {{"vocab_size", 10}, {"hidden_size", 16}, {"intermediate_size", 24}, {"num_hidden_layers", 2}, {"num_attention_heads", 4}}}};
+          {"vision_config",
+           {{"hidden_size", 8},
+            {"intermediate_size", 12},
+            {"num_hidden_layers", 3},
+            {"num_attention_heads", 2},
+            {"image_size", 8},
+            {"patch_size", 4}}},
+          {"text_config",
+           {{"vocab_size", 10},
+            {"hidden_size", 16},
+            {"intermediate_size", 24},
+            {"num_hidden_layers", 2},
+            {"num_attention_heads", 4}}}};
 }
-LlavaConfig parse(const Json& json, bool strict = false) { return parse_llava_config(json.dump(), "test", strict); }
+LlavaConfig parse(const Json& json, bool strict = false) {
+  return parse_llava_config(json.dump(), "test", strict);
+}
 Json with(const std::string& pointer, const Json& value) {
   Json json = small();
   json[Json::json_pointer(pointer)] = value;
@@ -50,7 +63,10 @@ void refused(const Json& json, const std::string& name, bool strict = false) {
 }
 
 TEST(LlavaConfig, HasTheDefaultsOfTransformers) {
-  const LlavaConfig c = parse({{"model_type", "llava"}, {"vision_config", Json::object()}, {"text_config", Json::object()}, {"image_token_index", 5}});
+  const LlavaConfig c = parse({{"model_type", "llava"},
+                               {"vision_config", Json::object()},
+                               {"text_config", Json::object()},
+                               {"image_token_index", 5}});
   EXPECT_EQ(c.vision.hidden_size, 768);
   EXPECT_EQ(c.vision.patch_size, 32);
   EXPECT_EQ(c.text.hidden_size, 4096);
@@ -79,10 +95,19 @@ TEST(LlavaConfig, ReadsBothSpellings) {
   EXPECT_EQ(parse(json).image_token_index, 8);
 
   EXPECT_EQ(parse(with("/text_config/rope_theta", 5e5)).text.rope.theta, 5e5);
-  EXPECT_EQ(parse(with("/text_config/rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}})).text.rope.theta, 5e5);
-  EXPECT_EQ(parse(with("/text_config/rope_scaling", {{"type", "linear"}, {"factor", 4.0}})).text.rope.factor, 4);
+  EXPECT_EQ(parse(with("/text_config/rope_parameters", {{"rope_type", "default"}, {"rope_theta", 5e5}}))
+                .text.rope.theta,
+            5e5);
+  EXPECT_EQ(parse(with("/text_config/rope_scaling", {{"type", "linear"}, {"factor", 4.0}})).text.rope.factor,
+            4);
   EXPECT_EQ(parse(with("/text_config/rope_scaling", nullptr)).text.rope.type, "default");
-  const RopeConfig llama3 = parse(with("/text_config/rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 8192}})).text.rope;
+  const RopeConfig llama3 =
+      parse(with("/text_config/rope_scaling", {{"rope_type", "llama3"},
+                                               {"factor", 8.0},
+                                               {"low_freq_factor", 1.0},
+                                               {"high_freq_factor", 4.0},
+                                               {"original_max_position_embeddings", 8192}}))
+          .text.rope;
   EXPECT_EQ(llama3.type, "llama3");
   EXPECT_EQ(llama3.original_max_position_embeddings, 8192);
 
@@ -104,7 +129,8 @@ TEST(LlavaConfig, RefusesByNameWhatChangesTheMaths) {
   refused(with("/text_config/rope_scaling", {{"rope_type", "yarn"}, {"factor", 2.0}}), "yarn");
   refused(with("/text_config/rope_scaling", {{"rope_type", "linear"}}), "factor");
   refused(with("/text_config/rope_scaling", {{"rope_type", "llama3"}, {"factor", 2.0}}), "low_freq_factor");
-  refused(with("/text_config/rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}), "partial_rotary_factor");
+  refused(with("/text_config/rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}),
+          "partial_rotary_factor");
   refused(with("/text_config/sliding_window", 4096), "sliding_window");
   refused(with("/quantization_config", {{"bits", 4}}), "quantization_config");
   refused(with("/vision_feature_select_strategy", "cls"), "cls");
@@ -142,12 +168,18 @@ TEST(LlavaConfig, StrictNamesTheNearestKey) {
 }
 
 TEST(LlavaConfig, SurvivesAnExport) {
-  for (const Json& json :
-       {small(), with("/text_config/rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}, {"original_max_position_embeddings", 64}}),
-        with("/tie_word_embeddings", true), with("/vision_feature_layer", {-2, 1}), with("/vision_config/hidden_act", "gelu")}) {
+  for (const Json& json : {small(),
+                           with("/text_config/rope_scaling", {{"rope_type", "llama3"},
+                                                              {"factor", 8.0},
+                                                              {"low_freq_factor", 1.0},
+                                                              {"high_freq_factor", 4.0},
+                                                              {"original_max_position_embeddings", 64}}),
+                           with("/tie_word_embeddings", true), with("/vision_feature_layer", {-2, 1}),
+                           with("/vision_config/hidden_act", "gelu")}) {
     const std::string once = exported_config(parse(json), json.dump());
     EXPECT_EQ(exported_config(parse(Json::parse(once)), once), once);
-    EXPECT_FALSE(Json::parse(once)["text_config"].contains("rope_parameters"));  // transformers 4.57 does not know it
+    EXPECT_FALSE(
+        Json::parse(once)["text_config"].contains("rope_parameters"));  // transformers 4.57 does not know it
   }
   const Json kept = Json::parse(exported_config(parse(small()), with("/text_config/bos_token_id", 3).dump()));
   EXPECT_EQ(kept["text_config"]["bos_token_id"], 3);
@@ -155,13 +187,18 @@ TEST(LlavaConfig, SurvivesAnExport) {
 
 TEST(Names, AllSpellingsBecomeTheHubs) {
   const std::string vision = "vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight";
-  for (const char* name : {"vision_tower.encoder.layers.0.mlp.fc1.weight", "model.vision_tower.encoder.layers.0.mlp.fc1.weight",
-                           "vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight", "model.vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight"})
+  for (const char* name :
+       {"vision_tower.encoder.layers.0.mlp.fc1.weight", "model.vision_tower.encoder.layers.0.mlp.fc1.weight",
+        "vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight",
+        "model.vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight"})
     EXPECT_EQ(logical_name(name), vision);
-  for (const char* name : {"model.language_model.norm.weight", "language_model.model.norm.weight", "language_model.norm.weight"})
+  for (const char* name :
+       {"model.language_model.norm.weight", "language_model.model.norm.weight", "language_model.norm.weight"})
     EXPECT_EQ(logical_name(name), "language_model.model.norm.weight");
-  for (const char* name : {"lm_head.weight", "language_model.lm_head.weight"}) EXPECT_EQ(logical_name(name), "language_model.lm_head.weight");
-  for (const char* name : {"model.multi_modal_projector.linear_1.bias", "multi_modal_projector.linear_1.bias"})
+  for (const char* name : {"lm_head.weight", "language_model.lm_head.weight"})
+    EXPECT_EQ(logical_name(name), "language_model.lm_head.weight");
+  for (const char* name :
+       {"model.multi_modal_projector.linear_1.bias", "multi_modal_projector.linear_1.bias"})
     EXPECT_EQ(logical_name(name), "multi_modal_projector.linear_1.bias");
   EXPECT_EQ(logical_name("something.else"), "something.else");
 }
@@ -173,7 +210,9 @@ TEST(Parameters, UnusedOnesAreFrozenAndInTheModel) {
   std::vector<std::string> frozen;
   for (const FlatTensor& t : outline.layouts.frozen.tensors) frozen.push_back(t.name);
   EXPECT_EQ(frozen.size(), 16u + 2);  // the last of three vision layers, and the norm behind it
-  EXPECT_TRUE(std::ranges::all_of(frozen, [](const std::string& n) { return n.find("encoder.layers.2.") != n.npos || n.find("post_layernorm") != n.npos; }));
+  EXPECT_TRUE(std::ranges::all_of(frozen, [](const std::string& n) {
+    return n.find("encoder.layers.2.") != n.npos || n.find("post_layernorm") != n.npos;
+  }));
 }
 
 TEST(Parameters, FreezeByStageAndPattern) {
@@ -194,9 +233,12 @@ TEST(Parameters, MatricesOfOneInputAreAdjacent) {
   ModelOptions options;
   options.config_json = small().dump();
   const FlatLayout layout = outline_model(options).layouts.trainable;
-  auto at = [&](const std::string& name) { return *std::ranges::find(layout.tensors, name, &FlatTensor::name); };
+  auto at = [&](const std::string& name) {
+    return *std::ranges::find(layout.tensors, name, &FlatTensor::name);
+  };
   const std::string layer = "language_model.model.layers.1.";
-  const FlatTensor q = at(layer + "self_attn.q_proj.weight"), k = at(layer + "self_attn.k_proj.weight"), gate = at(layer + "mlp.gate_proj.weight");
+  const FlatTensor q = at(layer + "self_attn.q_proj.weight"), k = at(layer + "self_attn.k_proj.weight"),
+                   gate = at(layer + "mlp.gate_proj.weight");
   EXPECT_EQ(q.offset + q.count, k.offset);
   EXPECT_EQ(gate.offset + gate.count, at(layer + "mlp.up_proj.weight").offset);
 }
@@ -212,8 +254,10 @@ TEST(Parameters, InitialValuesDependOnSeedAndNameAlone) {
     std::map<std::string, std::vector<float>> values;
     std::vector<float> trainable(outline.layouts.trainable.size), frozen(outline.layouts.frozen.size);
     fill_parameters(options, outline, trainable.data(), frozen.data());
-    for (const FlatTensor& t : outline.layouts.trainable.tensors) values[t.name] = {&trainable[t.offset], &trainable[t.offset] + t.count};
-    for (const FlatTensor& t : outline.layouts.frozen.tensors) values[t.name] = {&frozen[t.offset], &frozen[t.offset] + t.count};
+    for (const FlatTensor& t : outline.layouts.trainable.tensors)
+      values[t.name] = {&trainable[t.offset], &trainable[t.offset] + t.count};
+    for (const FlatTensor& t : outline.layouts.frozen.tensors)
+      values[t.name] = {&frozen[t.offset], &frozen[t.offset] + t.count};
     return values;
   };
   const auto values = fill(all);
@@ -244,8 +288,10 @@ TEST(Parameters, LoadNamesWhatDoesNotFit) {
   std::vector<float> trainable(outline.layouts.trainable.size), frozen(outline.layouts.frozen.size);
   fill_parameters(options, outline, trainable.data(), frozen.data());
   std::vector<SafetensorsItem> items;
-  for (const FlatTensor& t : outline.layouts.trainable.tensors) items.push_back({t.name, DType::kF32, t.shape, &trainable[t.offset]});
-  for (const FlatTensor& t : outline.layouts.frozen.tensors) items.push_back({t.name, DType::kF32, t.shape, &frozen[t.offset]});
+  for (const FlatTensor& t : outline.layouts.trainable.tensors)
+    items.push_back({t.name, DType::kF32, t.shape, &trainable[t.offset]});
+  for (const FlatTensor& t : outline.layouts.frozen.tensors)
+    items.push_back({t.name, DType::kF32, t.shape, &frozen[t.offset]});
   auto message = [&](const std::vector<SafetensorsItem>& written) {
     write_safetensors(work / "model.safetensors", written);
     try {
@@ -269,7 +315,8 @@ TEST(Parameters, LoadNamesWhatDoesNotFit) {
   changed.push_back({"model." + items[0].name, DType::kF32, items[0].shape, trainable.data()});
   EXPECT_NE(message(changed).find("twice"), std::string::npos);
   changed = items;
-  changed.push_back({"vision_tower.vision_model.embeddings.position_ids", DType::kI64, {1}, trainable.data()});
+  changed.push_back(
+      {"vision_tower.vision_model.embeddings.position_ids", DType::kI64, {1}, trainable.data()});
   EXPECT_EQ(message(changed), "");
   fs::remove_all(work);
 }
@@ -283,7 +330,8 @@ TEST(Export, WholeOrNotAtAll) {
   std::vector<float> values(4096);
   HuggingFaceExport model;
   model.config_json = options.config_json;
-  for (const ParameterSpec& spec : outline.parameters) model.tensors.push_back({spec.name, DType::kF32, spec.shape, values.data()});
+  for (const ParameterSpec& spec : outline.parameters)
+    model.tensors.push_back({spec.name, DType::kF32, spec.shape, values.data()});
   export_hugging_face(work / "good", model);
   EXPECT_TRUE(fs::exists(work / "good/config.json"));
   EXPECT_EQ(SafetensorsFolder(work / "good").names().size(), model.tensors.size());

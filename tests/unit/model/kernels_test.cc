@@ -19,19 +19,26 @@ using at::Tensor;
 Tensor random(at::IntArrayRef shape, int seed, double scale = 1) {
   Tensor x = at::empty(shape, at::kFloat);
   for (int64_t i = 0; i < x.numel(); ++i)
-    x.data_ptr<float>()[i] = static_cast<float>((random_uniform({static_cast<uint64_t>(seed), static_cast<uint64_t>(i)}) - 0.5) * 3.46 * scale);
+    x.data_ptr<float>()[i] = static_cast<float>(
+        (random_uniform({static_cast<uint64_t>(seed), static_cast<uint64_t>(i)}) - 0.5) * 3.46 * scale);
   return x;
 }
 
 // |a − b| relative to b's largest.
 double error(const Tensor& a, const Tensor& b) {
   if (b.numel() == 0) return 0;
-  return ((a.to(at::kDouble) - b.detach().to(at::kDouble)).abs().max() / b.detach().to(at::kDouble).abs().max().clamp_min(1e-30)).item<double>();
+  return ((a.to(at::kDouble) - b.detach().to(at::kDouble)).abs().max() /
+          b.detach().to(at::kDouble).abs().max().clamp_min(1e-30))
+      .item<double>();
 }
 
-Tensor leaf(const Tensor& x) { return x.to(at::kDouble).detach().clone().requires_grad_(true); }
+Tensor leaf(const Tensor& x) {
+  return x.to(at::kDouble).detach().clone().requires_grad_(true);
+}
 
-Weight weight_of(const Tensor& value, int64_t index) { return {value, at::zeros(value.sizes(), at::kFloat), index}; }
+Weight weight_of(const Tensor& value, int64_t index) {
+  return {value, at::zeros(value.sizes(), at::kFloat), index};
+}
 
 struct Sizes {
   int64_t rows, cols;
@@ -50,7 +57,8 @@ TEST_P(KernelTest, NormsWithResidual) {
   for (auto [rows, cols] : kSizes)
     for (bool layer : {false, true}) {
       if (layer && cols == 1) continue;  // the variance of one number
-      const Tensor a = random({rows, cols}, 1).to(type), b = random({rows, cols}, 2).to(type), dy = random({rows, cols}, 3).to(type);
+      const Tensor a = random({rows, cols}, 1).to(type), b = random({rows, cols}, 2).to(type),
+                   dy = random({rows, cols}, 3).to(type);
       NormWeights weights;
       weights.weight = weight_of(random({cols}, 4).to(type), 0);
       if (layer) weights.bias = weight_of(random({cols}, 5).to(type), 1);
@@ -60,9 +68,11 @@ TEST_P(KernelTest, NormsWithResidual) {
       GradientSink sink(2, nobody);
       norm_backward(dy, result, weights, grad, sink);
 
-      Tensor x = leaf(result.sum), w = leaf(weights.weight.value), c = layer ? leaf(weights.bias.value) : Tensor();
+      Tensor x = leaf(result.sum), w = leaf(weights.weight.value),
+             c = layer ? leaf(weights.bias.value) : Tensor();
       EXPECT_LT(error(result.sum, a.to(at::kDouble) + b.to(at::kDouble)), type == at::kFloat ? 1e-7 : 8e-3);
-      Tensor y = layer ? at::layer_norm(x, {cols}, w, c, 1e-5) : w * x * (x.pow(2).mean(-1, true) + 1e-5).rsqrt();
+      Tensor y =
+          layer ? at::layer_norm(x, {cols}, w, c, 1e-5) : w * x * (x.pow(2).mean(-1, true) + 1e-5).rsqrt();
       y.backward(dy.to(at::kDouble));
       EXPECT_LT(error(result.y, y), tolerance) << rows << "x" << cols;
       EXPECT_LT(error(grad, before.to(at::kDouble) + x.grad()), tolerance) << rows << "x" << cols;
@@ -101,11 +111,14 @@ TEST_P(KernelTest, SwiGlu) {
 TEST_P(KernelTest, Activations) {
   for (auto [rows, cols] : kSizes)
     for (Activation activation : {Activation::kQuickGelu, Activation::kGelu}) {
-      Tensor z = random({rows, cols}, 1, 3).to(type), dy = random({rows, cols}, 2).to(type), bias = at::zeros({cols}, at::kFloat);
+      Tensor z = random({rows, cols}, 1, 3).to(type), dy = random({rows, cols}, 2).to(type),
+             bias = at::zeros({cols}, at::kFloat);
       Tensor x = leaf(z), right = activation == Activation::kGelu ? at::gelu(x) : x * at::sigmoid(1.702 * x);
       right.backward(dy.to(at::kDouble));
       // As in float32 implementations of 1 + erf, the error in the tails is that of numbers around 1.
-      auto absolute = [](const Tensor& a, const Tensor& b) { return (a.to(at::kDouble) - b.detach()).abs().max().item<double>(); };
+      auto absolute = [](const Tensor& a, const Tensor& b) {
+        return (a.to(at::kDouble) - b.detach()).abs().max().item<double>();
+      };
       EXPECT_LT(absolute(activate(z, activation), right), tolerance);
       activate_backward(dy, z, activation, bias);
       EXPECT_LT(absolute(dy, right), tolerance);
@@ -128,10 +141,13 @@ TEST(Kernels, ActivationsOfExtremeValues) {
 TEST_P(KernelTest, Rotary) {
   for (int64_t half : {1, 5, 16, 20}) {
     const int64_t rows = 6, heads = 3, dim = 2 * half, stride = 5 * dim;
-    Tensor x = random({rows, stride}, 1).to(type), angles = random({rows, half}, 2, 50), cos = angles.cos(), sin = angles.sin();
+    Tensor x = random({rows, stride}, 1).to(type), angles = random({rows, half}, 2, 50), cos = angles.cos(),
+           sin = angles.sin();
     const Tensor before = x.clone();
     rotary(x, heads, dim, cos, sin, false);
-    Tensor v = before.to(at::kDouble).view({rows, 5, dim}), c = at::cat({cos, cos}, 1).to(at::kDouble).unsqueeze(1), s = at::cat({sin, sin}, 1).to(at::kDouble).unsqueeze(1);
+    Tensor v = before.to(at::kDouble).view({rows, 5, dim}),
+           c = at::cat({cos, cos}, 1).to(at::kDouble).unsqueeze(1),
+           s = at::cat({sin, sin}, 1).to(at::kDouble).unsqueeze(1);
     Tensor turned = v * c + at::cat({-v.narrow(2, half, half), v.narrow(2, 0, half)}, 2) * s;
     Tensor right = at::cat({turned.narrow(1, 0, heads), v.narrow(1, heads, 2)}, 1).view({rows, stride});
     EXPECT_LT(error(x, right), tolerance);
@@ -149,10 +165,12 @@ TEST_P(KernelTest, CrossEntropy) {
     Tensor loss = at::cross_entropy_loss(x, at::tensor(targets), {}, at::Reduction::Sum);
     loss.backward();
     Tensor copy = logits.clone();
-    EXPECT_NEAR(cross_entropy(copy, targets.data(), false), loss.item<double>(), 2e-6 * std::max(1.0, loss.item<double>()));
+    EXPECT_NEAR(cross_entropy(copy, targets.data(), false), loss.item<double>(),
+                2e-6 * std::max(1.0, loss.item<double>()));
     EXPECT_TRUE(at::equal(copy, logits));
     cross_entropy(logits, targets.data(), true);
-    EXPECT_LT((logits.to(at::kDouble) - x.grad()).abs().max().item<double>(), type == at::kFloat ? 1e-6 : 4e-3);
+    EXPECT_LT((logits.to(at::kDouble) - x.grad()).abs().max().item<double>(),
+              type == at::kFloat ? 1e-6 : 4e-3);
   }
 }
 
@@ -165,7 +183,8 @@ TEST(Kernels, CrossEntropyOfLargeLogits) {
 }
 
 TEST_P(KernelTest, AttentionOverPackedSamples) {
-  for (auto [heads, kv_heads, causal] : {std::tuple<int64_t, int64_t, bool>{4, 4, true}, {4, 2, true}, {6, 1, true}, {2, 2, false}}) {
+  for (auto [heads, kv_heads, causal] :
+       {std::tuple<int64_t, int64_t, bool>{4, 4, true}, {4, 2, true}, {6, 1, true}, {2, 2, false}}) {
     const AttentionShape shape{heads, kv_heads, 10, causal};
     const std::vector<int64_t> lengths{5, 5, 1, 0, 70, 5};
     const int64_t rows = 86;
@@ -178,7 +197,8 @@ TEST_P(KernelTest, AttentionOverPackedSamples) {
     int64_t begin = 0;
     for (int64_t length : lengths) {
       Tensor sample = x.narrow(0, begin, length).view({length, heads + 2 * kv_heads, 10}).transpose(0, 1);
-      Tensor q = sample.narrow(0, 0, heads), k = sample.narrow(0, heads, kv_heads).repeat_interleave(heads / kv_heads, 0),
+      Tensor q = sample.narrow(0, 0, heads),
+             k = sample.narrow(0, heads, kv_heads).repeat_interleave(heads / kv_heads, 0),
              v = sample.narrow(0, heads + kv_heads, kv_heads).repeat_interleave(heads / kv_heads, 0);
       Tensor scores = at::matmul(q, k.transpose(1, 2)) / std::sqrt(10.0);
       if (causal) scores = scores.masked_fill(at::ones({length, length}, at::kBool).triu(1), -INFINITY);
@@ -210,20 +230,26 @@ TEST(Kernels, ColumnSumsOfManyRows) {
 }
 
 TEST(Kernels, BFloat16RoundsToNearestEven) {
-  Tensor x = at::cat({random({1000}, 1), at::tensor({0.0f, 1.00390625f, 1.01171875f, 3.4e38f, 1e-40f, NAN, INFINITY}, at::kFloat)});
+  Tensor x =
+      at::cat({random({1000}, 1),
+               at::tensor({0.0f, 1.00390625f, 1.01171875f, 3.4e38f, 1e-40f, NAN, INFINITY}, at::kFloat)});
   Tensor ours = at::empty({x.numel()}, at::kBFloat16);
   to_bf16(x.const_data_ptr<float>(), static_cast<BFloat16Bits*>(ours.data_ptr()), x.numel());
   EXPECT_TRUE(at::allclose(ours.to(at::kFloat), x.to(at::kBFloat16).to(at::kFloat), 0, 0, true));
 }
 
 TEST(Linear, AdjacentMatricesAreOneProductAndOthersAgree) {
-  std::vector<ParameterSpec> specs{{"a.weight", "s", {16, 4}}, {"b.weight", "s", {8, 4}}, {"a.bias", "s", {16}}, {"b.bias", "s", {8}}};
+  std::vector<ParameterSpec> specs{
+      {"a.weight", "s", {16, 4}}, {"b.weight", "s", {8, 4}}, {"a.bias", "s", {16}}, {"b.bias", "s", {8}}};
   const Tensor x = random({5, 4}, 1), dy = random({5, 24}, 2);
   std::function<void(size_t)> nobody;
   Tensor outputs[2], inputs[2], gradients[2];
   for (int split = 0; split < 2; ++split) {
-    FlatParameters parameters(specs, {false, split == 1, false, split == 1}, ComputeType::kF32);  // b frozen: elsewhere
-    for (const ParameterSpec& spec : specs) parameters.find(spec.name).value.copy_(random(spec.shape, static_cast<int>(spec.name[0]) + static_cast<int>(spec.shape.size())));
+    FlatParameters parameters(specs, {false, split == 1, false, split == 1},
+                              ComputeType::kF32);  // b frozen: elsewhere
+    for (const ParameterSpec& spec : specs)
+      parameters.find(spec.name).value.copy_(
+          random(spec.shape, static_cast<int>(spec.name[0]) + static_cast<int>(spec.shape.size())));
     LinearWeights weights(parameters, {"a", "b"}, true);
     EXPECT_EQ(weights.parts.size(), split ? 2u : 1u);
     EXPECT_EQ(weights.out, 24);
