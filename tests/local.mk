@@ -4,7 +4,7 @@ EXTRA_DIST += tests/cli/config.bats tests/cli/plan.bats \
   tests/fuzz/corpus/config/mistakes tests/fuzz/corpus/config/overrides tests/fuzz/corpus/config/recursive \
   tests/fuzz/corpus/config/sample
 # Tests on real ranks, and what runs the tiers.
-EXTRA_DIST += tests/fuzz/run tests/quickstart.test tests/reference/requirements.txt \
+EXTRA_DIST += tests/fuzz/run tests/quickstart.test tests/reference/requirements.txt tests/reference/trained_export_reference.py \
   tests/mpi/bad_data.test tests/mpi/damage.test tests/mpi/kill_moments.test tests/mpi/kill_points.test \
   tests/mpi/ranks.test tests/mpi/reshard.test tests/mpi/signals.test tests/mpi/storage.test tests/mpi/variants.test \
   tests/mpi/tiny.yaml tests/mpi/training.py

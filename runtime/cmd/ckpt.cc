@@ -1,4 +1,4 @@
-// mso ckpt: list a run's snapshots, show what one holds, verify every byte, compare two.
+// mso ckpt: list a run's snapshots, show what one holds, verify every byte, compare two, export one.
 #include <yaml-cpp/yaml.h>
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "ckpt/inspect.h"
 #include "ckpt/kill_points.h"
+#include "cmd/ckpt_export.h"
 #include "cmd/command.h"
 #include "node/ram_disk.h"
 
@@ -18,7 +19,7 @@ namespace mso {
 namespace {
 
 struct CkptOptions {
-  std::string what, other, level0, record;
+  std::string what, other, level0, record, type = "float32";
   bool verify = false, json = false;
   double tolerance = 0;
 };
@@ -208,6 +209,15 @@ int diff(const CkptOptions& options) {
   return differ == 0 ? 0 : 1;
 }
 
+#ifdef MSO_WITH_EXPORT_COMMAND
+int export_model(const CkptOptions& options) {
+  export_state(open_state(state_files(options.what, level0_of(options))), options.other, options.type);
+  std::printf("exported to %s: load it with transformers' LlavaForConditionalGeneration.from_pretrained\n",
+              options.other.c_str());
+  return 0;
+}
+#endif
+
 int list_kill_points(bool explain) {
   auto print = [explain](const KillPoint& point) {
     std::printf("%-28.*s %s\n", static_cast<int>(point.name.size()), point.name.data(),
@@ -223,7 +233,7 @@ int list_kill_points(bool explain) {
 Command ckpt_command() {
   Command command;
   command.name = "ckpt";
-  command.summary = "list, show, verify and compare snapshots";
+  command.summary = "list, show, verify, compare and export snapshots";
   command.setup = [](CLI::App& app) -> std::function<int()> {
     auto options = std::make_shared<CkptOptions>();
     auto chosen = std::make_shared<std::function<int()>>();
@@ -252,6 +262,12 @@ Command ckpt_command() {
     diff_app->add_option("b", options->other, "the same")->required();
     diff_app->add_option("--tolerance", options->tolerance,
                          "largest difference that counts as equal (default 0)");
+#ifdef MSO_WITH_EXPORT_COMMAND
+    CLI::App* export_app = add("export", "write a state's weights as a Hugging Face folder", export_model);
+    export_app->add_option("state", options->what, what)->required();
+    export_app->add_option("folder", options->other, "new folder for config.json, safetensors and tokenizer")->required();
+    export_app->add_option("--dtype", options->type, "float32 (default) or bfloat16");
+#endif
     CLI::App* points =
         app.add_subcommand("kill-points", "moments MSO_KILL_AT can name, for tests")->group("");
     points->add_flag("--explain", options->verify, "say what has happened by then");
@@ -263,7 +279,8 @@ Command ckpt_command() {
         "  mso ckpt ls runs/demo\n"
         "  mso ckpt show runs/demo@300 --record cursor\n"
         "  mso ckpt verify runs/demo\n"
-        "  mso ckpt diff runs/a runs/b --tolerance 1e-6\n");
+        "  mso ckpt diff runs/a runs/b --tolerance 1e-6\n"
+        "  mso ckpt export runs/demo exported\n");
     return [chosen] { return (*chosen)(); };
   };
   return command;

@@ -1,7 +1,7 @@
 # cmd: the program mso, one file per subcommand. A command whose part is built adds its source, its flags and the
 # convenience libraries here, and -DMSO_WITH_..._COMMAND (commands.cc lists it then).
 bin_PROGRAMS += mso
-mso_SOURCES = runtime/cmd/main.cc runtime/cmd/command.h runtime/cmd/commands.cc \
+mso_SOURCES = runtime/cmd/main.cc runtime/cmd/command.h runtime/cmd/ckpt_export.h runtime/cmd/commands.cc \
   runtime/cmd/config.cc runtime/cmd/plan.cc runtime/cmd/run.cc
 mso_CPPFLAGS = $(AM_CPPFLAGS) -DMSO_PKGLIBEXECDIR='"$(pkglibexecdir)"'
 mso_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS)
@@ -11,9 +11,14 @@ if BUILD_TRAIN
 mso_SOURCES += runtime/cmd/train.cc
 mso_CPPFLAGS += -DMSO_WITH_TRAIN_COMMAND
 mso_CXXFLAGS += $(TORCH_CFLAGS)
-mso_LDADD += libmso_exec.la libmso_model.la libmso_model_files.la libmso_memory.la libmso_optimizer.la
+mso_LDADD += libmso_exec.la libmso_model.la libmso_memory.la libmso_optimizer.la
 endif
 if BUILD_IO
+if BUILD_CKPT
+mso_SOURCES += runtime/cmd/ckpt_export.cc
+mso_CPPFLAGS += -DMSO_WITH_EXPORT_COMMAND
+endif
+mso_LDADD += libmso_model_setup.la libmso_model_files.la
 mso_SOURCES += runtime/cmd/data.cc
 mso_CPPFLAGS += -DMSO_WITH_DATA_COMMAND
 mso_LDADD += libmso_io.la

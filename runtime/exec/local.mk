@@ -11,6 +11,13 @@ optimizer_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS)
 optimizer_tests_LDADD = libmso_optimizer.la libmso_base.la $(GTEST_LIBS)
 endif
 
+# From the configuration to model, tokenizer and image processor; no torch.
+if BUILD_IO
+noinst_LTLIBRARIES += libmso_model_setup.la
+libmso_model_setup_la_SOURCES = runtime/exec/model_setup.cc runtime/exec/model_setup.h
+libmso_model_setup_la_CXXFLAGS = $(AM_CXXFLAGS)
+endif
+
 if BUILD_TRAIN
 noinst_LTLIBRARIES += libmso_exec.la
 libmso_exec_la_SOURCES = \

@@ -9,9 +9,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/model_config.h"
+#include "exec/model_setup.h"
 #include "exec/rank_zero.h"
 #include "io/picture_decoder.h"
-#include "io/tokenizer.h"
 #include "node/ram_disk.h"
 #include "plan/model_summary.h"
 #include "plan/plan.h"
@@ -36,41 +36,6 @@ int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-ModelOptions model_options(const Config& config) {
-  ModelOptions options;
-  options.path = config.model.path;
-  options.config_json = hugging_face_config(config.model).dump();
-  options.seed = static_cast<uint64_t>(config.train.seed);
-  options.init_std = config.model.path.empty() ? config.model.init_std : 0;
-  options.compute = config.train.precision == "bf16" ? ComputeType::kBF16 : ComputeType::kF32;
-  options.recompute = config.model.activation_recomputation;
-  options.freeze = config.model.freeze;
-  return options;
-}
-
-std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config) {
-  std::string where = config.model.tokenizer;
-  if (where == "auto") where = config.model.path.empty() ? "bytes" : config.model.path;
-  return load_tokenizer(where);
-}
-
-// The family's processor: the model folder's own, else CLIP's for the size of the vision tower.
-PictureDecoder picture_decoder(const Config& config, const LlavaConfig& model) {
-  const int64_t side = model.vision.image_size;
-  if (config.data.image_size.value_or(side) != side)
-    throw Error("data.image_size differs from the model's",
-                std::to_string(*config.data.image_size) + " instead of " + std::to_string(side), "leave it out",
-                ExitCode::kBadUsage);
-  ImageProcessorConfig processor = clip_image_processor(static_cast<int>(side));
-  if (!config.model.path.empty()) read_image_processor(config.model.path, &processor);
-  PictureDecoder decoder = make_picture_decoder(processor, model.positions_per_image(), config.data.exact_jpeg);
-  if (decoder.shape != std::vector<int64_t>{3, side, side})
-    throw Error("the image processor gives another size than the vision tower reads",
-                std::to_string(decoder.shape[1]) + "x" + std::to_string(decoder.shape[2]) + " instead of " +
-                    std::to_string(side), "mend preprocessor_config.json in " + config.model.path, ExitCode::kBadUsage);
-  return decoder;
 }
 
 }  // namespace
@@ -112,7 +77,8 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   assembler_options.max_length = config.data.max_length;
   if (config.model.tokenizer == "bytes" || (config.model.tokenizer == "auto" && config.model.path.empty()))
     assembler_options.bytes_per_token = 1;
-  const PictureDecoder decoder = picture_decoder(config, model);
+  const PictureDecoder decoder = make_picture_decoder(image_processor_config(config, model), model.positions_per_image(),
+                                                      config.data.exact_jpeg);
   auto assembler = std::make_shared<SampleAssembler>(data, tokenizer, decoder, assembler_options);
   if (held_out) parts.held_out = std::make_shared<SampleAssembler>(held_out, tokenizer, decoder, assembler_options);
 

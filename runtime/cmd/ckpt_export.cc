@@ -1,0 +1,79 @@
+#include "cmd/ckpt_export.h"
+
+#include <bit>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "exec/model_setup.h"
+#include "model/hf_export.h"
+
+namespace mso {
+
+namespace {
+
+const std::string& record(const StoredState& state, const std::string& name) {
+  auto it = state.records.find(name);
+  if (it == state.records.end())
+    throw Error("the snapshot has no record of this name", name, "it was written by another program", ExitCode::kNoValidState);
+  return it->second;
+}
+
+// Nearest bfloat16, ties to even; NaN stays NaN.
+uint16_t to_bf16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((bits >> 16) | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+}  // namespace
+
+void export_state(const StoredState& state, const std::filesystem::path& folder, const std::string& type) {
+  if (type != "float32" && type != "bfloat16")
+    throw Error("unknown --dtype", type, "use float32 or bfloat16", ExitCode::kBadUsage);
+  const Config config = config_from_json(nlohmann::json::parse(record(state, "config")), "the snapshot's configuration");
+  const ModelOptions options = model_options(config);
+  const ModelOutline outline = outline_model(options);
+  std::vector<float> trainable(outline.layouts.trainable.size), frozen(outline.layouts.frozen.size);
+  fill_parameters(options, outline, trainable.data(), frozen.data());
+
+  std::map<std::string, const StoredTensor*> stored;
+  for (const StoredTensor& tensor : state.tensors)
+    if (tensor.buffer == "master") stored[tensor.name] = &tensor;
+  for (const FlatTensor& tensor : outline.layouts.trainable.tensors) {
+    auto it = stored.find(tensor.name);
+    if (it == stored.end() || !it->second->whole() || it->second->shape != tensor.shape)
+      throw Error("the state does not hold this parameter as a whole", tensor.name,
+                  "give a state's or a run's folder instead of one rank's file", ExitCode::kNoValidState);
+    const std::vector<double> values = read_tensor(state, *it->second);
+    std::copy(values.begin(), values.end(), trainable.begin() + static_cast<std::ptrdiff_t>(tensor.offset));
+  }
+
+  HuggingFaceExport out;
+  out.config_json = exported_config(outline.config, record(state, "model_config"));
+  if (state.records.contains("tokenizer")) {
+    out.tokenizer_json = record(state, "tokenizer");
+    out.tokenizer_config_json = record(state, "tokenizer_config");
+  } else {  // Level 0 leaves it out
+    const auto tokenizer = make_tokenizer(config);
+    out.tokenizer_json = tokenizer->source_text();
+    out.tokenizer_config_json = tokenizer->config_text();
+  }
+  out.preprocessor_json = to_json(image_processor_config(config, outline.config));
+  std::vector<std::vector<uint16_t>> rounded;
+  for (auto [layout, values] :
+       {std::pair(&outline.layouts.trainable, &trainable), std::pair(&outline.layouts.frozen, &frozen)})
+    for (const FlatTensor& tensor : layout->tensors) {
+      const float* data = values->data() + tensor.offset;
+      if (type == "float32") {
+        out.tensors.push_back({tensor.name, DType::kF32, tensor.shape, data});
+        continue;
+      }
+      std::vector<uint16_t>& target = rounded.emplace_back(tensor.count);
+      for (size_t i = 0; i < tensor.count; ++i) target[i] = to_bf16(data[i]);
+      out.tensors.push_back({tensor.name, DType::kBF16, tensor.shape, target.data()});
+    }
+  export_hugging_face(folder, out);
+}
+
+}  // namespace mso
