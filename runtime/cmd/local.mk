@@ -18,7 +18,7 @@ if BUILD_CKPT
 mso_SOURCES += runtime/cmd/ckpt_export.cc
 mso_CPPFLAGS += -DMSO_WITH_EXPORT_COMMAND
 endif
-mso_LDADD += libmso_model_setup.la libmso_model_files.la
+mso_LDADD += libmso_model_setup.la
 mso_SOURCES += runtime/cmd/data.cc
 mso_CPPFLAGS += -DMSO_WITH_DATA_COMMAND
 mso_LDADD += libmso_io.la
@@ -34,4 +34,4 @@ mso_CPPFLAGS += -DMSO_WITH_REPORT_COMMAND
 mso_LDADD += libmso_record.la
 
 # What everything above stands on comes last.
-mso_LDADD += libmso_elastic.la libmso_comm.la libmso_plan.la libmso_node.la libmso_base.la
+mso_LDADD += libmso_elastic.la libmso_plan.la libmso_model_files.la libmso_comm.la libmso_node.la libmso_base.la

@@ -200,8 +200,13 @@ LlamaConfig parse_text(const Json& json, const std::string& origin, bool strict)
   s.integer("num_attention_heads", &c.num_attention_heads, 1, kLargest);
   c.num_key_value_heads = c.num_attention_heads;
   s.integer("num_key_value_heads", &c.num_key_value_heads, 1, kLargest);
-  c.head_dim = c.hidden_size / c.num_attention_heads;
+  c.head_dim = 0;
   s.integer("head_dim", &c.head_dim, 1, 65536);
+  if (c.head_dim == 0) {  // absent or null
+    if (c.hidden_size % c.num_attention_heads != 0)
+      throw s.bad("hidden_size is not a multiple of num_attention_heads, and there is no head_dim");
+    c.head_dim = c.hidden_size / c.num_attention_heads;
+  }
   s.integer("max_position_embeddings", &c.max_position_embeddings, 1, kLargest);
   s.number("rms_norm_eps", &c.rms_norm_eps);
   s.number("initializer_range", &c.initializer_range);

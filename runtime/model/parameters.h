@@ -20,6 +20,12 @@ struct ParameterSpec {
   double std = 0.02;  // of kNormal
   bool used =
       true;  // false: no output depends on it (vision layers past the last feature layer); kept and exported
+
+  int64_t count() const {
+    int64_t product = 1;
+    for (int64_t extent : shape) product *= extent;
+    return product;
+  }
 };
 
 // All parameters of a LLaVA in the order of the forward pass, with the initial distributions of transformers.

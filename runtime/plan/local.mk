@@ -11,6 +11,6 @@ check_PROGRAMS += plan_tests
 TESTS += plan_tests
 plan_tests_SOURCES = tests/unit/plan/model_summary_test.cc tests/unit/plan/plan_test.cc
 plan_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS)
-plan_tests_LDADD = libmso_plan.la libmso_node.la libmso_base.la $(GTEST_LIBS)
+plan_tests_LDADD = libmso_plan.la libmso_model_files.la libmso_comm.la libmso_node.la libmso_base.la $(GTEST_LIBS)
 endif
 EXTRA_DIST += tests/unit/plan/llava_shapes.json tests/unit/plan/make_llava_shapes.py

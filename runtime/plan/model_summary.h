@@ -31,20 +31,6 @@ struct ModelSummary {
   int64_t trainable_parameters() const;
 };
 
-// A parameter under its public (hub) name.
-struct ParameterShape {
-  std::string name, stage;
-  std::vector<int64_t> shape;
-  bool used = true;  // false: no output depends on it (vision layers after the one whose features are taken)
-  int64_t count() const;
-};
-
-// Every parameter of a LLaVA model (CLIP vision tower, two-layer projector, Llama decoder), in forward order,
-// with the names of the hub's checkpoints. `config`: see hugging_face_config(); missing keys have
-// transformers' defaults. Error (kBadUsage) naming the key for a size that is not a sensible integer or that
-// does not divide.
-std::vector<ParameterShape> llava_parameter_shapes(const nlohmann::json& config);
-
 // Parameters that `freeze` selects (see base/glob.h) or that are unused are not trainable. A pattern that
 // selects nothing is an Error (kBadUsage): nearly always a misspelling.
 ModelSummary summarise_llava(const nlohmann::json& config, const std::vector<std::string>& freeze = {});

@@ -42,6 +42,7 @@ def hub_name(name):
 def main(path):
     out = {"transformers": tf.__version__}
     for case, given in CASES.items():
+        given.setdefault("image_token_index", min(32000, given["text_config"]["vocab_size"] - 1))
         config = tf.LlavaConfig(vision_config=tf.CLIPVisionConfig(**given["vision_config"]),
                                 text_config=tf.LlamaConfig(**given["text_config"]),
                                 **{k: v for k, v in given.items() if not k.endswith("_config")})

@@ -8,6 +8,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "model/hf_config.h"
+#include "model/parameters.h"
 
 namespace mso {
 namespace {
@@ -35,7 +37,7 @@ TEST(LlavaParameterShapes, HaveTheNamesAndShapesOfTransformers) {
   for (const auto& [name, entry] : cases.items()) {
     if (!entry.is_object() || !entry["parameters"].is_object()) continue;
     std::map<std::string, std::vector<int64_t>> ours, theirs = entry["parameters"];
-    for (const ParameterShape& parameter : llava_parameter_shapes(entry["config"]))
+    for (const ParameterSpec& parameter : llava_parameters(parse_llava_config(entry["config"].dump(), name)))
       ours[parameter.name] = parameter.shape;
     EXPECT_EQ(ours, theirs) << name;
     ++compared;
