@@ -13,6 +13,7 @@
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "ckpt/background.h"
+#include "ckpt/delta.h"
 #include "ckpt/level0_store.h"
 #include "ckpt/partner.h"
 #include "ckpt/run_attempt.h"
@@ -81,6 +82,7 @@ struct Flight {
   bool active = false;
   SnapshotLevel level = SnapshotLevel::kL0;
   uint64_t step = 0;
+  int delta = 0;  // L0: see next_delta(); a delta reads the step's gradient, everything else the state
   double begun_s = 0;
   bool reading = false;    // the live buffers
   bool abandoned = false;  // fence() could not wait: what was read is worthless
@@ -106,7 +108,7 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
         level0_(settings_.level0_path, settings_.run_id, settings_.attempt, rank_),
         shared_(settings_.run_dir, settings_.run_id, settings_.attempt) {
     if (resumed_ && resumed_->level == SnapshotLevel::kL0)
-      protect_ = GenerationName{resumed_->step, resumed_->attempt};
+      protect_ = GenerationName{resumed_->step, resumed_->attempt, resumed_->delta}.base();
     set_kill_point_rank(rank_);
     const double intervals[3] = {settings_.level0_interval_s, settings_.level1_interval_s,
                                  settings_.level2_interval_s};
@@ -183,13 +185,24 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
   }
 
   double fence(Deadline deadline) {
+    return wait_for_readers(deadline, [](const Flight& flight) { return flight.delta == 0; });
+  }
+
+  double fence_gradient(uint64_t step, Deadline deadline) {
+    return wait_for_readers(deadline,
+                            [step](const Flight& flight) { return flight.delta > 0 && flight.step <= step; });
+  }
+
+  template <typename Concerned>
+  double wait_for_readers(Deadline deadline, Concerned concerned) {
     const auto begin = Clock::now();
     std::unique_lock<std::mutex> lock(mutex_);
-    auto still = [&] { return !l0_.reading && !shared_flight_.reading; };
+    auto reads = [&](const Flight& flight) { return flight.reading && concerned(flight); };
+    auto still = [&] { return !reads(l0_) && !reads(shared_flight_); };
     if (still()) return 0;
     if (!changed_.wait_until(lock, deadline, still))
       for (Flight* flight : {&l0_, &shared_flight_})
-        if (flight->reading) {
+        if (reads(*flight)) {
           flight->abandoned = true;
           log_warn("{} snapshot of step {} is given up: its storage takes too long", name_of(flight->level),
                    flight->step);
@@ -201,8 +214,14 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
     std::lock_guard<std::mutex> lock(mutex_);
     if ((levels & kLevel0Bit) && !l0_.active) {
       start(l0_, SnapshotLevel::kL0, view);
-      l0_worker_->post([self = shared_from_this(), part = view_for_level(view, SnapshotLevel::kL0, true)] {
-        self->write_level0(part);
+      // The same on all ranks: the chain holds only what all agreed on.
+      std::optional<StateView> part;
+      if (const int delta = next_delta(chain_, view.step); delta > 0 && (part = view_for_delta(view)))
+        l0_.delta = delta;
+      else
+        part = view_for_level(view, SnapshotLevel::kL0, true);
+      l0_worker_->post([self = shared_from_this(), delta = l0_.delta, part = std::move(*part)] {
+        self->write_level0(part, delta);
       });
     }
     if ((levels & (kLevel1Bit | kLevel2Bit)) && !shared_flight_.active) {
@@ -318,12 +337,15 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
     if (verdict == Verdict::kWait) return;
     const bool ok = verdict == Verdict::kCommit;
     if (ok) {
-      kill_point("l0_agreed");
+      kill_point("_agreed", l0_prefix(l0_.delta));
       const bool first = !protect_ || protect_->attempt != settings_.attempt;
-      protect_ = GenerationName{l0_.step, settings_.attempt};
+      protect_ = GenerationName{l0_.step, settings_.attempt, l0_.delta}.base();
+      chain_ = extended(chain_, l0_.step, l0_.delta);
       if (first && is_node_leader())
         l0_worker_->post([self = shared_from_this()] { self->remove_stale_level0(); });
       became_whole(l0_.step);
+    } else {
+      chain_ = interrupted(chain_, l0_.step, l0_.delta);
     }
     conclude(l0_, ok, sums.l0_failed);
   }
@@ -451,8 +473,15 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
     return header;
   }
 
-  void write_level0(const StateView& view) {
-    const GenerationName name{view.step, settings_.attempt};
+  static const char* l0_prefix(int delta) { return delta > 0 ? "l0_delta" : "l0"; }
+
+  GenerationFile open_level0(Level0Store::Kind kind, int delta, std::optional<GenerationName> protect) {
+    return delta > 0 ? level0_.open_delta(kind) : level0_.open_generation(kind, protect);
+  }
+
+  void write_level0(const StateView& view, int delta) {
+    const GenerationName name{view.step, settings_.attempt, delta};
+    const char* prefix = l0_prefix(delta);
     std::optional<GenerationName> protect;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -462,17 +491,19 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
     uint64_t bytes = 0;
     GenerationFile own;
     try {
-      kill_point("l0_begin");
-      own = level0_.open_generation(Level0Store::Kind::kOwn, protect);
-      kill_point("l0_after_reuse");
-      ShardImage image(view, header_for(SnapshotLevel::kL0, view.step));
-      image.write(own.fd(), own.path(), {[&](uint64_t) { check_wanted(l0_); }, "l0"});
+      kill_point("_begin", prefix);
+      own = open_level0(Level0Store::Kind::kOwn, delta, protect);
+      kill_point("_after_reuse", prefix);
+      ShardHeader header = header_for(SnapshotLevel::kL0, view.step);
+      header.delta = delta;
+      ShardImage image(view, header);
+      image.write(own.fd(), own.path(), {[&](uint64_t) { check_wanted(l0_); }, prefix});
       bytes = image.size();
       release(l0_);
-      kill_point("l0_before_rename");
+      kill_point("_before_rename", prefix);
       check_wanted(l0_);
       publish(own, name);
-      kill_point("l0_after_rename");
+      kill_point("_after_rename", prefix);
     } catch (const AttemptLost& e) {
       error = lose_attempt(e);
       own = GenerationFile();
@@ -481,7 +512,7 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
       own = GenerationFile();
     }
     release(l0_);
-    if (!partners_.empty()) partner_error = exchange(view.step, protect, own);
+    if (!partners_.empty()) partner_error = exchange(name, protect, own);
     std::lock_guard<std::mutex> lock(mutex_);
     l0_.write_s = seconds_now() - l0_.begun_s;
     l0_.bytes = bytes;
@@ -496,7 +527,8 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
     file.publish(name);
   }
 
-  std::string exchange(uint64_t step, std::optional<GenerationName> protect, const GenerationFile& own) {
+  std::string exchange(const GenerationName& name, std::optional<GenerationName> protect,
+                       const GenerationFile& own) {
     try {
       ExchangeJob job;
       job.to = partners_[rank_];
@@ -505,12 +537,14 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
       job.own_fd = own.fd();
       job.own_path = own.path();
       job.run_id = settings_.run_id;
-      job.step = step;
-      job.attempt = settings_.attempt;
+      job.step = name.step;
+      job.attempt = name.attempt;
+      job.delta = name.delta;
+      if (name.delta > 0) job.kill_prefix = "partner_delta";
       job.timeout_s = settings_.timeout_s;
       job.cancelled = [this] { return cancelled_.load(); };
-      job.open_copy = [&] { return level0_.open_generation(Level0Store::Kind::kPartner, protect); };
-      job.publish_copy = [&](GenerationFile& file) { publish(file, {step, settings_.attempt}); };
+      job.open_copy = [&] { return open_level0(Level0Store::Kind::kPartner, name.delta, protect); };
+      job.publish_copy = [&](GenerationFile& file) { publish(file, name); };
       return exchange_copies(*exchange_group_, job);
     } catch (const std::exception& e) {
       return e.what();
@@ -611,7 +645,8 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
   LevelClock clocks_[3];
   bool degraded_[3] = {false, false, false};
   bool attempt_lost_ = false, closing_ = false, marked_ = false;
-  std::optional<GenerationName> protect_;  // newest L0 generation that is whole on all ranks
+  std::optional<GenerationName> protect_;  // newest L0 full state that is whole on all ranks
+  DeltaChain chain_;                       // of this start: its first L0 snapshot is a full state
   std::optional<uint64_t> last_whole_;
   std::vector<SnapshotEvent> events_;
   std::unique_ptr<BackgroundWorker> l0_worker_ = std::make_unique<BackgroundWorker>("mso-snapshot-l0");
@@ -634,6 +669,9 @@ SnapshotDecision CheckpointManager::on_agreed(const SummedFlags& sums) {
 }
 double CheckpointManager::fence(Deadline deadline) {
   return implementation_->fence(deadline);
+}
+double CheckpointManager::fence_gradient(uint64_t step, Deadline deadline) {
+  return implementation_->fence_gradient(step, deadline);
 }
 void CheckpointManager::begin(LevelBits levels, StateView view) {
   implementation_->begin(levels, std::move(view));

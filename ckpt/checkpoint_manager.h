@@ -1,10 +1,11 @@
 // The elastic checkpoint manager: takes snapshots of three levels in the background while training goes on.
-// L0 goes to the RAM disk straight from the live buffers (with a copy on a partner node), L1 and L2 to shared
-// storage from a private copy. Storage trouble degrades a level and never reaches the trainer.
+// L0 goes to the RAM disk straight from the live buffers (with a copy on a partner node), as a full state or, at
+// the steps right after one, as a delta (ckpt/delta.h); L1 and L2 go to shared storage from a private copy. Storage trouble degrades a level and never reaches the trainer.
 //
 // In the trainer, once a step:
+//   manager.fence_gradient(step - 4, deadline);  // nobody reads the buffer this step's gradient goes to
 //   encode_flags(manager.flags())  ──all-reduce(sum)──▶  auto agreed = manager.on_agreed(decode_flags(sums));
-//   stall_s = manager.fence(deadline);      // nobody reads the live buffers any more
+//   stall_s = manager.fence(deadline);      // nobody reads the live state any more
 //   …optimizer pass…
 //   if (agreed.levels) manager.begin(agreed.levels, view);   // the state after this step
 //   for (const SnapshotEvent& e : manager.drain_events()) …metrics…
@@ -51,6 +52,7 @@ struct ResumedFrom {
   SnapshotLevel level = SnapshotLevel::kL0;
   uint64_t step = 0;
   int64_t attempt = 0;
+  int delta = 0;  // steps rolled forward from L0's full state
 };
 
 // All methods are for one thread (the trainer's) and none throws for storage trouble.
@@ -70,13 +72,18 @@ class CheckpointManager {
   // The sums over all ranks of the flags just given. Commits or drops what is over, decides what starts now.
   SnapshotDecision on_agreed(const SummedFlags& sums);
 
-  // Waits until no snapshot reads the live buffers; call before they change. Returns the seconds waited. At
+  // Waits until no snapshot reads the live buffers of the state; call before they change. (A delta reads only
+  // its step's gradient: see fence_gradient.) Returns the seconds waited. At
   // `deadline` the snapshot that still reads is given up (its level counts a failure), so this never waits
   // longer.
   double fence(Deadline deadline);
+  // The same for the gradients of `step` and steps before it: call before their buffer is written to.
+  double fence_gradient(uint64_t step, Deadline deadline);
 
   // Starts snapshots of `levels` of the state in `view` in the background and returns at once. The view's
-  // buffers must stay as they are until fence() has returned; the view itself is copied. Same step and levels
+  // buffers must stay as they are until fence() has returned, its gradient until fence_gradient() of its step
+  // has; the view itself is copied. With the buffer "gradient.<step>" and the record "update" in it, L0 is a
+  // delta wherever next_delta() allows one. Same step and levels
   // on all ranks.
   void begin(LevelBits levels, StateView view);
 

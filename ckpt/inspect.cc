@@ -72,10 +72,9 @@ FoundFiles find_run_files(const fs::path& run_dir, const fs::path& level0_path) 
 }
 
 std::vector<StateSummary> summarise_run(FoundFiles& found, bool verify) {
-  using Key = std::tuple<int, uint64_t, int64_t, int>;
+  using Key = std::tuple<int, uint64_t, int64_t, int, int>;
   std::map<Key, StateSummary> states;
   std::map<Key, std::set<int>> parts;
-  std::map<std::tuple<int, uint64_t, int64_t>, std::vector<std::string>> nameless;
   for (ShardFile& file : found.files) {
     if (verify && file.valid) {
       try {
@@ -86,12 +85,13 @@ std::vector<StateSummary> summarise_run(FoundFiles& found, bool verify) {
       }
     }
     // A file whose header cannot be read is of a state only its name tells.
-    const Key key(static_cast<int>(file.level), file.step, file.attempt, file.writers);
+    const Key key(static_cast<int>(file.level), file.step, file.attempt, file.writers, file.delta);
     StateSummary& state = states[key];
     state.level = file.level;
     state.step = file.step;
     state.attempt = file.attempt;
     state.writers = file.writers;
+    state.delta = file.delta;
     state.exact = state.exact && file.exact;
     state.size += file.size;
     state.time = std::max(state.time, file.time);
@@ -104,8 +104,15 @@ std::vector<StateSummary> summarise_run(FoundFiles& found, bool verify) {
     if (file.source == ShardSource::kPartner) ++state.copies;
   }
   std::vector<StateSummary> result;
+  const std::vector<StateChoice> whole = whole_states(found.files);
   for (auto& [key, state] : states) {
     state.parts = static_cast<int>(parts[key].size());
+    state.reached =
+        state.delta == 0 || std::any_of(whole.begin(), whole.end(), [&s = state](const StateChoice& c) {
+          return c.level == s.level && c.step == s.step && c.attempt == s.attempt &&
+                 c.deltas.size() == static_cast<size_t>(s.delta) &&
+                 static_cast<int>(c.shards.size()) == s.writers;
+        });
     result.push_back(std::move(state));
   }
   std::sort(result.begin(), result.end(), [](const StateSummary& a, const StateSummary& b) {
@@ -114,7 +121,7 @@ std::vector<StateSummary> summarise_run(FoundFiles& found, bool verify) {
   return result;
 }
 
-std::vector<std::string> state_files(const std::string& what, const fs::path& level0_path) {
+std::vector<std::string> state_files(const std::string& what, const fs::path& level0_path, bool deltas) {
   if (fs::is_regular_file(what)) return {what};
   if (fs::exists(fs::path(what) / "manifest.json")) {
     const std::string path = (fs::path(what) / "manifest.json").string();
@@ -135,11 +142,22 @@ std::vector<std::string> state_files(const std::string& what, const fs::path& le
     throw Error("no snapshot there", what,
                 "give a snapshot file, a state's folder, a run's folder or RUN@STEP", ExitCode::kBadUsage);
   FoundFiles found = find_run_files(run, level0_path);
-  if (step) std::erase_if(found.files, [&](const ShardFile& f) { return f.step != *step; });
-  std::optional<StateChoice> choice = choose_state(found.files);
+  // Only a resuming run rolls forward: it alone has the optimizer.
+  std::optional<StateChoice> choice;
+  const std::vector<StateChoice> whole = whole_states(found.files);
+  for (const StateChoice& state : whole) {
+    if (step && state.step != *step) continue;
+    if (!choice || (!choice->deltas.empty() && state.deltas.empty())) choice = state;
+  }
   if (!choice) throw Error("no whole state", what, "see mso ckpt ls", ExitCode::kNoValidState);
+  if (!choice->deltas.empty() && !deltas)
+    throw Error("only a gradient is kept of this step", what,
+                "resuming rolls the state of step " + std::to_string(choice->base_step()) +
+                    " forward; look at that one: @" + std::to_string(choice->base_step()),
+                ExitCode::kBadUsage);
   std::vector<std::string> files;
-  for (const ShardFile& shard : choice->shards) files.push_back(shard.path);
+  for (const ShardFile& shard : choice->deltas.empty() ? choice->shards : choice->deltas.back())
+    files.push_back(shard.path);
   return files;
 }
 

@@ -19,20 +19,24 @@ struct StateSummary {
   int parts = 0;   // of `writers`, found and valid, own or partner's copy
   int copies = 0;  // valid partner's copies
   bool exact = true;
+  int delta = 0;        // L0: steps since the full state it needs
+  bool reached = true;  // … and that and all between are whole
   uint64_t size = 0;  // bytes of all its files
   double time = 0;    // Unix seconds of writing
   std::string path;   // folder of the first file
   std::vector<std::string> problems;
-  bool whole() const { return writers > 0 && parts == writers; }
+  bool whole() const { return writers > 0 && parts == writers && reached; }
 };
 // Level by level, newest first. `verify`: every byte is read, not only headers and manifests.
 std::vector<StateSummary> summarise_run(FoundFiles& found, bool verify);
 // The run's files as seen from this machine. Error (kBadUsage) where the folder is no run's.
 FoundFiles find_run_files(const std::filesystem::path& run_dir, const std::filesystem::path& level0_path);
 
-// The files of one state: of a snapshot file, a state's folder, a run's folder (its best state) or RUN@STEP.
-// Error where there is none; kNoValidState where it is not whole.
-std::vector<std::string> state_files(const std::string& what, const std::filesystem::path& level0_path);
+// The files of one state: of a snapshot file, a state's folder, a run's folder (its best full state) or RUN@STEP.
+// Error where there is none; kNoValidState where it is not whole. A step that L0 has as a delta alone: with `deltas`
+// the delta's files, else an Error that names the full state.
+std::vector<std::string> state_files(const std::string& what, const std::filesystem::path& level0_path,
+                                     bool deltas = false);
 
 // A tensor of one buffer, put together from the files of a state.
 struct StoredTensor {

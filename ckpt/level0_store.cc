@@ -12,6 +12,8 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/kill_point.h"
+#include "ckpt/delta.h"
 
 namespace mso {
 
@@ -19,6 +21,7 @@ namespace {
 
 constexpr const char* kKindFolder[] = {"own", "partner"};
 constexpr const char* kTemporary = "writing.tmp-";
+constexpr const char* kSpare = "writing.tmp-spare-";
 
 std::vector<std::string> names_in(int directory, const std::string& path) {
   int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // a position of its own
@@ -69,37 +72,53 @@ int64_t read_newest_attempt(const std::filesystem::path& file) {
 
 std::string generation_file_name(const GenerationName& name) {
   char text[96];
-  std::snprintf(text, sizeof text, "step-%09llu-attempt-%04lld.h5",
+  std::snprintf(text, sizeof text, "step-%09llu-attempt-%04lld",
                 static_cast<unsigned long long>(name.step), static_cast<long long>(name.attempt));
-  return text;
+  return text + (name.delta > 0 ? "-delta-" + std::to_string(name.delta) : std::string()) + ".h5";
 }
 
 std::optional<GenerationName> parse_generation_name(const std::string& file) {
-  const std::string begin = "step-", middle = "-attempt-", end = ".h5";
+  const std::string begin = "step-", middle = "-attempt-", last = "-delta-";
+  std::string end = ".h5";
+  int delta = 0;
+  if (size_t found = file.find(last); found != std::string::npos) {
+    const size_t digit = found + last.size();
+    if (digit >= file.size() || file[digit] < '1' || file[digit] > '0' + kMaxDeltas) return std::nullopt;
+    delta = file[digit] - '0';
+    end = last + file[digit] + end;
+  }
   size_t at = file.find(middle);
   if (!file.starts_with(begin) || !file.ends_with(end) || at == std::string::npos) return std::nullopt;
   if (at + middle.size() + end.size() > file.size()) return std::nullopt;
   auto step = parse_digits(file.substr(begin.size(), at - begin.size()), 9);
   const size_t attempt_at = at + middle.size();
   auto attempt = parse_digits(file.substr(attempt_at, file.size() - end.size() - attempt_at), 4);
-  if (!step || !attempt) return std::nullopt;
-  return GenerationName{*step, static_cast<int64_t>(*attempt)};
+  if (!step || !attempt || *step < static_cast<uint64_t>(delta)) return std::nullopt;
+  return GenerationName{*step, static_cast<int64_t>(*attempt), delta};
 }
 
 RotationPlan plan_rotation(std::vector<GenerationName> present, std::optional<GenerationName> protect) {
   std::sort(present.begin(), present.end(), [](const GenerationName& a, const GenerationName& b) {
     return a.attempt != b.attempt ? a.attempt < b.attempt : a.step < b.step;
   });
-  size_t left = present.size();
+  size_t left = std::count_if(present.begin(), present.end(), [](const auto& name) { return name.delta == 0; });
   RotationPlan plan;
+  std::vector<GenerationName> stays;
   for (const GenerationName& name : present) {
-    if (left < 2) break;
-    if (protect && name == *protect) continue;
+    if (name.delta > 0) continue;
+    if (left < 2 || (protect && name == *protect)) {
+      stays.push_back(name);
+      continue;
+    }
     if (!plan.reuse)
       plan.reuse = name;
     else
       plan.remove.push_back(name);
     --left;
+  }
+  for (const GenerationName& name : present) {
+    if (name.delta == 0 || std::find(stays.begin(), stays.end(), name.base()) != stays.end()) continue;
+    (plan.spare.size() < kMaxDeltas ? plan.spare : plan.remove).push_back(name);
   }
   return plan;
 }
@@ -197,13 +216,33 @@ GenerationFile Level0Store::open_generation(Kind kind, std::optional<GenerationN
   for (const std::string& name : names_in(directory.get(), path))
     if (auto generation = parse_generation_name(name)) present.push_back(*generation);
   const RotationPlan plan = plan_rotation(std::move(present), protect);
+  // Deltas first: ended half-way, this leaves a full state without deltas, not deltas of nothing.
+  for (size_t i = 0; i < plan.spare.size(); ++i)
+    ::renameat(directory.get(), generation_file_name(plan.spare[i]).c_str(), directory.get(),
+               (kSpare + std::to_string(i)).c_str());
+  if (!plan.spare.empty()) kill_point("l0_after_spares");
   for (const GenerationName& name : plan.remove)
     ::unlinkat(directory.get(), generation_file_name(name).c_str(), 0);
+  return open_temporary(std::move(directory), path, plan.reuse ? generation_file_name(*plan.reuse) : "");
+}
+
+GenerationFile Level0Store::open_delta(Kind kind) {
+  const char* folder = kKindFolder[static_cast<int>(kind)];
+  FileDescriptor directory = open_directory({user_folder(), run_id_, rank_folder(rank_), folder}, true);
+  const std::string path = (run_directory() / rank_folder(rank_) / folder).string();
+  std::string spare;
+  for (const std::string& name : names_in(directory.get(), path))
+    if (name.starts_with(kSpare)) spare = name;
+  return open_temporary(std::move(directory), path, spare);
+}
+
+GenerationFile Level0Store::open_temporary(FileDescriptor directory, const std::string& path,
+                                           const std::string& reuse) {
   const std::string temporary = kTemporary + std::to_string(attempt_);
   int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   // Refilled pages cost less than new ones, and a full RAM disk does not hurt.
-  if (!plan.reuse || ::renameat(directory.get(), generation_file_name(*plan.reuse).c_str(), directory.get(),
-                                temporary.c_str()) != 0)
+  if (reuse.empty() ||
+      ::renameat(directory.get(), reuse.c_str(), directory.get(), temporary.c_str()) != 0)
     flags |= O_TRUNC;
   int fd = ::openat(directory.get(), temporary.c_str(), flags, 0600);
   if (fd < 0) throw system_error("cannot write", path + "/" + temporary);

@@ -1,5 +1,6 @@
 // L0 on a node's RAM disk: `<level0_path>/mso-<uid>/<run id>/rank-0000/{own,partner}/step-…-attempt-….h5`,
-// two generations in each. Directories are private (0700, owner checked, no link followed).
+// two generations in each. A generation is a full state and up to three deltas of the steps after it
+// (`step-…-attempt-…-delta-N.h5`). Directories are private (0700, owner checked, no link followed).
 #pragma once
 
 #include <cstdint>
@@ -15,16 +16,21 @@ namespace mso {
 struct GenerationName {
   uint64_t step = 0;
   int64_t attempt = 0;
+  int delta = 0;  // steps since the full state it needs; 0: a full state itself
+  GenerationName base() const { return {step - static_cast<uint64_t>(delta), attempt, 0}; }
   auto operator<=>(const GenerationName&) const = default;
 };
-std::string generation_file_name(const GenerationName& name);  // "step-000000123-attempt-0002.h5"
+// "step-000000123-attempt-0002.h5", "step-000000125-attempt-0002-delta-2.h5"
+std::string generation_file_name(const GenerationName& name);
 std::optional<GenerationName> parse_generation_name(const std::string& file);
 
-// Which files make room for a new generation: one is overwritten (empty: make a new file), others removed, so
-// that with the new one there are two. Never `protect`, the newest that is whole on all ranks. Oldest attempt
-// first. Pure.
+// Which files make room for a new full state: one is overwritten (empty: make a new file), others removed, so
+// that with the new one there are two. Never `protect`, the newest that is whole on all ranks, nor its deltas.
+// Oldest attempt first. Deltas whose full state goes become spare files, for the new state's deltas to fill.
+// Pure.
 struct RotationPlan {
   std::optional<GenerationName> reuse;
+  std::vector<GenerationName> spare;
   std::vector<GenerationName> remove;
 };
 RotationPlan plan_rotation(std::vector<GenerationName> present, std::optional<GenerationName> protect);
@@ -63,7 +69,10 @@ class Level0Store {
   // temporary files of dead ones.
   void prepare();
   enum class Kind { kOwn, kPartner };
+  // The file for a full state; makes room for it.
   GenerationFile open_generation(Kind kind, std::optional<GenerationName> protect);
+  // The file for a delta; a spare one where there is one.
+  GenerationFile open_delta(Kind kind);
   // False: a newer start of the run has used this RAM disk, nothing may be published any more.
   bool attempt_is_current() const;
 
@@ -89,6 +98,7 @@ class Level0Store {
 
  private:
   FileDescriptor open_directory(const std::vector<std::string>& below, bool create) const;
+  GenerationFile open_temporary(FileDescriptor directory, const std::string& path, const std::string& reuse);
   void remove_file(const Found& found);
 
   std::filesystem::path level0_path_;

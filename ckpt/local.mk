@@ -5,6 +5,7 @@ libmso_ckpt_la_SOURCES = \
   ckpt/background.cc ckpt/background.h \
   ckpt/checkpoint_manager.cc ckpt/checkpoint_manager.h \
   ckpt/copy_plan.cc ckpt/copy_plan.h \
+  ckpt/delta.cc ckpt/delta.h \
   ckpt/gather.h \
   ckpt/hdf5_file.cc ckpt/hdf5_file.h \
   ckpt/hdf5_memory_driver.cc ckpt/hdf5_memory_driver.h \
@@ -30,7 +31,7 @@ if HAVE_GTEST
 check_PROGRAMS += ckpt_tests
 TESTS += ckpt_tests
 ckpt_tests_SOURCES = \
-  tests/unit/ckpt/decisions_test.cc tests/unit/ckpt/disruption_test.cc \
+  tests/unit/ckpt/decisions_test.cc tests/unit/ckpt/delta_test.cc tests/unit/ckpt/disruption_test.cc \
   tests/unit/ckpt/manager_test.cc \
   tests/unit/ckpt/reference_test.cc tests/unit/ckpt/shard_file_test.cc \
   tests/unit/ckpt/thread_communicator.h \

@@ -71,7 +71,7 @@ class Incoming {
       block_.assign(announced.header, kHeaderBytes);
       header_ = decode_header(block_, "partner copy from rank " + std::to_string(job.from));
       if (header_.size != announced.size || header_.step != job.step || header_.attempt != job.attempt ||
-          header_.run_id != job.run_id)
+          header_.delta != job.delta || header_.run_id != job.run_id)
         throw Error("partner copy is of another snapshot", "rank " + std::to_string(job.from));
       file_ = job.open_copy();
       pwrite_all(file_.fd(), std::string(kHeaderBytes, '\0').data(), kHeaderBytes, 0, file_.path());
@@ -90,7 +90,7 @@ class Incoming {
       }
       if (!half_passed_ && 2 * (offset + size) >= header_.size) {
         half_passed_ = true;
-        kill_point("partner_after_half_received");
+        kill_point("_after_half_received", job_.kill_prefix);
       }
     } catch (const std::exception& e) {
       problem_ = e.what();
@@ -105,9 +105,9 @@ class Incoming {
         throw Error("partner copy was altered on the way", "from rank " + std::to_string(job_.from));
       file_.cut(header_.size);
       pwrite_all(file_.fd(), block_.data(), block_.size(), 0, file_.path());
-      kill_point("partner_before_rename");
+      kill_point("_before_rename", job_.kill_prefix);
       job_.publish_copy(file_);
-      kill_point("partner_after_rename");
+      kill_point("_after_rename", job_.kill_prefix);
     } catch (const std::exception& e) {
       problem_ = e.what();
     }
@@ -126,7 +126,7 @@ class Incoming {
 }  // namespace
 
 std::string exchange_copies(Communicator& group, const ExchangeJob& job) {
-  kill_point("partner_begin");
+  kill_point("_begin", job.kill_prefix);
   Announcement mine, theirs;
   if (job.own_fd >= 0) {
     pread_all(job.own_fd, mine.header, kHeaderBytes, 0, job.own_path);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckpt/level0_store.h"
@@ -22,6 +23,8 @@ struct ExchangeJob {
   std::string run_id;
   uint64_t step = 0;
   int64_t attempt = 0;
+  int delta = 0;  // as in the file's header
+  std::string_view kill_prefix = "partner";
   double timeout_s = 60;            // longest silence of a peer
   std::function<bool()> cancelled;  // polled while waiting
   // Opens the file for the incoming copy; may throw: the copy is then received and thrown away.

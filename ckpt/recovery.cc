@@ -18,7 +18,7 @@ namespace {
 
 nlohmann::json to_json(const ShardFile& f) {
   return {static_cast<int>(f.level),  f.step, f.attempt, f.writers, f.writer,  f.exact, f.holder,
-          static_cast<int>(f.source), f.path, f.size,    f.valid,   f.problem, f.time};
+          static_cast<int>(f.source), f.path, f.size,    f.valid,   f.problem, f.time,  f.delta};
 }
 
 ShardFile from_json(const nlohmann::json& j) {
@@ -27,7 +27,7 @@ ShardFile from_json(const nlohmann::json& j) {
   f.step = j.at(1), f.attempt = j.at(2), f.writers = j.at(3), f.writer = j.at(4), f.exact = j.at(5),
   f.holder = j.at(6);
   f.source = static_cast<ShardSource>(j.at(7).get<int>());
-  f.path = j.at(8), f.size = j.at(9), f.valid = j.at(10), f.problem = j.at(11), f.time = j.at(12);
+  f.path = j.at(8), f.size = j.at(9), f.valid = j.at(10), f.problem = j.at(11), f.time = j.at(12), f.delta = j.at(13);
   return f;
 }
 
@@ -39,6 +39,7 @@ ShardFile describe(const ShardHeader& header, const std::string& path) {
   f.writers = header.writers;
   f.writer = header.writer;
   f.exact = header.exact;
+  f.delta = header.delta;
   f.path = path;
   f.size = header.size;
   f.time = header.time;
@@ -62,11 +63,13 @@ void list_level0(const CheckpointSettings& settings, int rank, const std::vector
       ShardHeader header = read_header(found.path);
       file = describe(header, found.path);
       if (header.run_id != settings.run_id || header.level != SnapshotLevel::kL0 ||
-          header.step != found.name.step || header.attempt != found.name.attempt)
+          header.step != found.name.step || header.attempt != found.name.attempt ||
+          header.delta != found.name.delta)
         throw Error("snapshot of another state", found.path, "the file was renamed or copied");
     } catch (const Error& e) {
       file.step = found.name.step;
       file.attempt = found.name.attempt;
+      file.delta = found.name.delta;
       file.path = found.path;
       file.valid = false;
       file.problem = e.what();
@@ -116,22 +119,30 @@ void list_shared(const CheckpointSettings& settings, SnapshotLevel level, int ra
 // Every byte of the choice is checked by those who can read it. Marks files invalid in `files` and returns
 // false where one is damaged; else fills the records.
 bool verify_choice(const CheckpointSettings& settings, Communicator& group, const StateChoice& choice,
-                   std::vector<ShardFile>& files, std::map<std::string, std::string>& records) {
+                   std::vector<ShardFile>& files, FoundState& found) {
   nlohmann::json mine = {{"bad", nlohmann::json::array()}, {"records", nlohmann::json::object()}};
-  for (const ShardFile& shard : choice.shards) {
+  for (const ShardFile& shard : choice.files()) {
     if ((shard.holder >= 0 ? shard.holder : shard.writer % group.size()) != group.rank()) continue;
     try {
       ShardHeader header = verify_shard(shard.path);
       if (header.step != shard.step || header.attempt != shard.attempt || header.writer != shard.writer ||
-          header.writers != shard.writers)
+          header.writers != shard.writers || header.delta != shard.delta)
         throw Error("snapshot changed while it was read", shard.path);
-      if (shard.writer == 0) mine["records"] = read_contents(shard.path).records;
+      if (shard.writer == 0) {
+        const std::map<std::string, std::string> records = read_contents(shard.path).records;
+        if (shard.delta > 0 &&
+            (!records.contains("update") || decode_update(records.at("update")).step != shard.step))
+          throw Error("no record of the step's update", shard.path);
+        mine["records"][std::to_string(shard.delta)] = records;
+      }
     } catch (const std::exception& e) {
       mine["bad"].push_back({shard.path, shard.holder, std::string(e.what())});
     }
   }
   bool good = true;
-  records.clear();
+  found.records.clear();
+  found.updates.clear();
+  std::map<int, std::map<std::string, std::string>> records;  // by delta
   for (const nlohmann::json& theirs : all_gather_json(group, mine, settings.timeout_s)) {
     for (const nlohmann::json& bad : theirs.at("bad")) {
       good = false;
@@ -141,9 +152,16 @@ bool verify_choice(const CheckpointSettings& settings, Communicator& group, cons
           file.problem = bad.at(2);
         }
     }
-    for (const auto& [name, record] : theirs.at("records").items()) records[name] = record;
+    for (const auto& [delta, named] : theirs.at("records").items())
+      records[std::stoi(delta)] = named.get<std::map<std::string, std::string>>();
   }
-  return good;
+  if (!good) return false;
+  for (const auto& [delta, named] : records) {
+    for (const auto& [name, record] : named) found.records[name] = record;
+    if (delta > 0) found.updates.push_back(decode_update(named.at("update")));
+  }
+  found.records.erase("update");
+  return true;
 }
 
 void warn_of_damaged(const std::vector<ShardFile>& files, std::set<std::string>& named) {
@@ -163,6 +181,16 @@ void tell_of_incomplete(const std::vector<ShardFile>& files, const StateChoice* 
     log_info("{} snapshot of step {} is not whole ({} of {} parts): not used", name_of(level), step,
              have.size(), writers);
   }
+  // Deltas with all their parts, of a full state or after a step that has not: the newest of them.
+  uint64_t step = choice ? choice->step : 0;
+  const ShardFile* stranded = nullptr;
+  for (const ShardFile& f : files)
+    if (f.valid && f.delta > 0 && f.step > step &&
+        static_cast<int>(states[{f.step, f.attempt, f.level, f.writers}].size()) == f.writers)
+      stranded = &f, step = f.step;
+  if (stranded)
+    log_info("L0 delta of step {} cannot be reached: the full state of step {} or a step between is not whole",
+             stranded->step, stranded->step - static_cast<uint64_t>(stranded->delta));
 }
 
 }  // namespace
@@ -209,7 +237,7 @@ std::optional<FoundState> find_state(const CheckpointSettings& settings, Communi
   for (;;) {
     std::optional<StateChoice> choice = choose_state(all.files);
     FoundState found;
-    const bool good = choice && verify_choice(settings, group, *choice, all.files, found.records);
+    const bool good = choice && verify_choice(settings, group, *choice, all.files, found);
     if (speaker) warn_of_damaged(all.files, named);
     if (choice && !good) continue;  // each round at least one file is found to be damaged
     if (speaker) tell_of_incomplete(all.files, choice ? &*choice : nullptr);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ckpt/checkpoint_manager.h"
+#include "ckpt/delta.h"
 #include "ckpt/settings.h"
 #include "ckpt/state_choice.h"
 #include "comm/communicator.h"
@@ -24,9 +25,13 @@ FoundFiles list_snapshot_files(const CheckpointSettings& settings, Communicator&
 
 struct FoundState {
   StateChoice choice;
-  std::map<std::string, std::string> records;  // of the first writer: "cursor", "config", "plan"…
-  double seconds = 0;                          // listing, verifying, choosing
-  ResumedFrom resumed() const { return {choice.level, choice.step, choice.attempt}; }
+  // Of the first writer: "cursor", "config", "plan"…; what the last delta says replaces the full state's.
+  std::map<std::string, std::string> records;
+  std::vector<StepUpdate> updates;  // one for each of choice.deltas
+  double seconds = 0;               // listing, verifying, choosing
+  ResumedFrom resumed() const {
+    return {choice.level, choice.step, choice.attempt, static_cast<int>(choice.deltas.size())};
+  }
 };
 
 // Collective. Every rank lists what it can read (all rank directories of this run on its node's RAM disk, its
@@ -47,18 +52,21 @@ struct TargetBuffer {
 
 struct LoadReport {
   SnapshotLevel level = SnapshotLevel::kL0;
-  uint64_t step = 0;
+  uint64_t step = 0;                       // of the choice, its deltas included
   ShardSource source = ShardSource::kOwn;  // the farthest any needed shard came from
   double seconds = 0;
   uint64_t bytes = 0;                        // that this rank copied into its targets
   std::vector<std::string> missing_buffers;  // not required and not there
 };
 
-// Collective. Fills `targets` from the state, whatever number of ranks wrote it: a rank that alone needs a
+// Collective. Fills `targets` from the full state of the choice, whatever number of ranks wrote it: a rank that alone needs a
 // file it holds reads it, other RAM-disk files are broadcast by their holder in pieces of at most 64 MiB,
 // shared files are read by whoever needs them. Error on all ranks, naming the tensor, where one is missing or
 // has another shape or type.
 LoadReport load_state(const CheckpointSettings& settings, Communicator& group, const FoundState& state,
                       std::vector<TargetBuffer> targets);
+// Collective. The same from the choice's delta number `index`, which holds "gradient.<step>" alone.
+LoadReport load_delta(const CheckpointSettings& settings, Communicator& group, const FoundState& state,
+                      size_t index, std::vector<TargetBuffer> targets);
 
 }  // namespace mso

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "ckpt/delta.h"
 
 namespace mso {
 
@@ -30,6 +31,7 @@ std::string encode_header(const ShardHeader& header) {
                                  {"time", header.time},
                                  {"size", header.size},
                                  {"checksum", hex64(header.checksum)}};
+  if (header.delta > 0) json["delta"] = header.delta;
   std::string block = json.dump();
   if (block.size() > kHashAt - 1) throw Error("run id too long", header.run_id.substr(0, 80));
   block.resize(kHashAt - 1, ' ');
@@ -56,10 +58,12 @@ ShardHeader decode_header(std::string_view block, const std::string& path) {
     int level = json.at("level");
     header.level = static_cast<SnapshotLevel>(level);
     header.exact = json.at("exact");
+    header.delta = json.value("delta", 0);
     header.time = json.at("time");
     header.size = json.at("size");
     header.checksum = std::stoull(json.at("checksum").get<std::string>(), nullptr, 16);
-    if (level < 0 || level > 2 || header.writers < 1 || header.writer < 0 || header.writer >= header.writers)
+    if (level < 0 || level > 2 || header.writers < 1 || header.writer < 0 || header.writer >= header.writers ||
+        header.delta < 0 || header.delta > kMaxDeltas || static_cast<uint64_t>(header.delta) > header.step)
       throw Error("damaged snapshot header", path + ": numbers out of range");
   } catch (const nlohmann::json::exception& e) {
     throw Error("damaged snapshot header", path + ": " + e.what());

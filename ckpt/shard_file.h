@@ -31,6 +31,7 @@ struct ShardHeader {
   int writer = 0, writers = 1;
   SnapshotLevel level = SnapshotLevel::kL0;
   bool exact = true;      // enough to resume exactly
+  int delta = 0;          // L0: steps since the base it needs; 0: a full state
   double time = 0;        // Unix seconds of writing
   uint64_t size = 0;      // bytes of the whole file
   uint64_t checksum = 0;  // of everything after the header

@@ -16,11 +16,12 @@ StateView view_for_level(const StateView& view, SnapshotLevel level, bool optimi
   StateView part;
   part.step = view.step;
   for (const StateBuffer& buffer : view.buffers) {
-    if (level != SnapshotLevel::kL0 && buffer.name.starts_with("gradient.")) continue;
+    if (buffer.name.starts_with("gradient.")) continue;
     if (level == SnapshotLevel::kL1 && !optimizer && buffer.name != "master") continue;
     part.buffers.push_back(buffer);
   }
   for (const auto& [name, text] : view.records) {
+    if (name == "update") continue;
     if (level == SnapshotLevel::kL0 && name == "tokenizer") continue;
     if (level != SnapshotLevel::kL2 && name == "ledger") continue;
     part.records.emplace(name, text);
@@ -53,6 +54,7 @@ ShardImage::ShardImage(const StateView& view, ShardHeader header) : header_(std:
     file.set_attribute("writers", header_.writers);
     file.set_attribute("level", static_cast<int64_t>(header_.level));
     file.set_attribute("exact", header_.exact ? 1 : 0);
+    if (header_.delta > 0) file.set_attribute("delta", header_.delta);
     file.close();
   }
   struct stat info;

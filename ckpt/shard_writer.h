@@ -14,8 +14,9 @@
 
 namespace mso {
 
-// The part of `view` that `level` stores. L0: all but the tokenizer and the full ledger. L1: no kept
-// gradients, no full ledger, and only "master" where `optimizer` is false. L2: all but kept gradients.
+// The part of `view` that a full state of `level` stores: never gradients and what goes with them (deltas hold
+// those, ckpt/delta.h). L0: no tokenizer, no full ledger. L1: no full ledger, and only "master" where `optimizer`
+// is false.
 StateView view_for_level(const StateView& view, SnapshotLevel level, bool optimizer);
 
 struct WriteOptions {

@@ -40,27 +40,53 @@ bool better_copy(const ShardFile& a, const ShardFile& b) {
 
 }  // namespace
 
-std::optional<StateChoice> choose_state(const std::vector<ShardFile>& files) {
-  // Best first: exact, then newest step, newest attempt, cheapest level. `writers` tells states of different
-  // world sizes of one attempt apart, should there ever be such.
-  using Key = std::tuple<bool, uint64_t, int64_t, int, int>;
-  auto key_of = [](const ShardFile& f) {
-    return Key(f.exact, f.step, f.attempt, -static_cast<int>(f.level), f.writers);
-  };
-  std::map<Key, std::map<int, const ShardFile*>, std::greater<>> states;
+std::vector<ShardFile> StateChoice::files() const {
+  std::vector<ShardFile> all = shards;
+  for (const auto& delta : deltas) all.insert(all.end(), delta.begin(), delta.end());
+  return all;
+}
+
+std::vector<StateChoice> whole_states(const std::vector<ShardFile>& files) {
+  // Best first: exact, then newest step, newest attempt, cheapest level, fewest deltas. `writers` tells states of
+  // different world sizes of one attempt apart, should there ever be such.
+  using Key = std::tuple<bool, uint64_t, int64_t, int, int, int>;
+  std::map<Key, std::map<int, const ShardFile*>, std::greater<>> parts;
   for (const ShardFile& file : files) {
     if (!file.valid || file.writers < 1 || file.writer < 0 || file.writer >= file.writers) continue;
-    const ShardFile*& best = states[key_of(file)][file.writer];
+    const ShardFile*& best = parts[Key(file.exact, file.step, file.attempt, -static_cast<int>(file.level),
+                                       -file.delta, file.writers)][file.writer];
     if (!best || better_copy(file, *best)) best = &file;
   }
-  for (const auto& [key, shards] : states) {
-    const ShardFile& any = *shards.begin()->second;
-    if (static_cast<int>(shards.size()) != any.writers) continue;
-    StateChoice choice{any.level, any.step, any.attempt, any.exact, {}};
-    for (const auto& [writer, file] : shards) choice.shards.push_back(*file);
-    return choice;
+  // The shards of one full state or delta, empty where one is missing.
+  auto shards_of = [&](const Key& key) {
+    std::vector<ShardFile> shards;
+    auto it = parts.find(key);
+    if (it != parts.end() && static_cast<int>(it->second.size()) == std::get<5>(key))
+      for (const auto& [writer, file] : it->second) shards.push_back(*file);
+    return shards;
+  };
+  std::vector<StateChoice> whole;
+  for (const auto& [key, found] : parts) {
+    const auto& [exact, step, attempt, level, minus_delta, writers] = key;
+    const uint64_t deltas = static_cast<uint64_t>(-minus_delta);
+    if (deltas > step) continue;
+    StateChoice choice{found.begin()->second->level, step, attempt, exact, {}, {}};
+    choice.shards = shards_of(Key(exact, step - deltas, attempt, level, 0, writers));
+    bool reached = !choice.shards.empty();
+    for (uint64_t k = 1; k <= deltas && reached; ++k) {
+      choice.deltas.push_back(
+          shards_of(Key(exact, step - deltas + k, attempt, level, -static_cast<int>(k), writers)));
+      reached = !choice.deltas.back().empty();
+    }
+    if (reached) whole.push_back(std::move(choice));
   }
-  return std::nullopt;
+  return whole;
+}
+
+std::optional<StateChoice> choose_state(const std::vector<ShardFile>& files) {
+  std::vector<StateChoice> whole = whole_states(files);
+  if (whole.empty()) return std::nullopt;
+  return std::move(whole.front());
 }
 
 }  // namespace mso

@@ -26,6 +26,7 @@ struct ShardFile {
   int writers = 0;      // ranks that wrote this state
   int writer = 0;       // which of them wrote this file
   bool exact = true;    // holds the optimizer state, so that resuming from it is exact
+  int delta = 0;        // L0: steps since the full state it needs; 0: a full state
   int holder = -1;      // rank that can read it; -1: all (shared storage)
   ShardSource source = ShardSource::kShared;
   std::string path;
@@ -40,12 +41,20 @@ struct StateChoice {
   uint64_t step = 0;
   int64_t attempt = 0;
   bool exact = true;
-  std::vector<ShardFile> shards;  // one per writer, in their order
+  std::vector<ShardFile> shards;  // of the full state, one per writer, in their order
+  // To be rolled forward over, in the order of steps up to `step`; each one file per writer, in their order.
+  std::vector<std::vector<ShardFile>> deltas;
+  uint64_t base_step() const { return step - deltas.size(); }
+  // All files: the full state's, then the deltas'.
+  std::vector<ShardFile> files() const;
 };
 
 // The best whole state: one that resumes exactly before one that does not, then the newest step, then the
-// newest attempt, then the cheapest level. A state is whole when each of its writers' shards is valid
-// somewhere; own files go before partner copies, low ranks before high ones. nullopt: no whole state.
+// newest attempt, then the cheapest level, then the fewest deltas. A state is whole when each of its writers' shards
+// is valid somewhere, and for a delta the same is true of the full state it needs and of every step between; own files
+// go before partner copies, low ranks before high ones. nullopt: no whole state.
 std::optional<StateChoice> choose_state(const std::vector<ShardFile>& files);
+// All whole states, best first.
+std::vector<StateChoice> whole_states(const std::vector<ShardFile>& files);
 
 }  // namespace mso

@@ -50,9 +50,9 @@ void agree(Communicator& group, const std::string& error, double timeout_s) {
 
 // The tables of all shards, known to all ranks.
 std::vector<std::vector<BufferInfo>> gather_tables(const CheckpointSettings& settings, Communicator& group,
-                                                   const StateChoice& choice) {
+                                                   const std::vector<ShardFile>& files) {
   nlohmann::json mine = {{"error", ""}, {"shards", nlohmann::json::array()}};
-  for (const ShardFile& shard : choice.shards) {
+  for (const ShardFile& shard : files) {
     if (speaker_of(shard, group.size()) != group.rank()) continue;
     try {
       nlohmann::json tables = nlohmann::json::array();
@@ -63,7 +63,7 @@ std::vector<std::vector<BufferInfo>> gather_tables(const CheckpointSettings& set
       mine["error"] = e.what();
     }
   }
-  std::vector<std::vector<BufferInfo>> shards(choice.shards.size());
+  std::vector<std::vector<BufferInfo>> shards(files.size());
   for (const nlohmann::json& theirs : all_gather_json(group, mine, settings.timeout_s)) {
     if (std::string error = theirs.at("error"); !error.empty()) throw Error("cannot read a snapshot", error);
     for (const nlohmann::json& shard : theirs.at("shards"))
@@ -118,16 +118,14 @@ std::string broadcast_buffer(const CheckpointSettings& settings, Communicator& g
   return error;
 }
 
-}  // namespace
-
-LoadReport load_state(const CheckpointSettings& settings, Communicator& group, const FoundState& state,
-                      std::vector<TargetBuffer> targets) {
+// `files`: one per writer, of a full state or of a delta.
+LoadReport load_files(const CheckpointSettings& settings, Communicator& group, const StateChoice& choice,
+                      const std::vector<ShardFile>& files, std::vector<TargetBuffer> targets) {
   const auto begin = Clock::now();
-  const StateChoice& choice = state.choice;
   LoadReport report{choice.level, choice.step, ShardSource::kOwn, 0, 0, {}};
-  for (const ShardFile& shard : choice.shards) report.source = std::max(report.source, shard.source);
+  for (const ShardFile& shard : files) report.source = std::max(report.source, shard.source);
 
-  const std::vector<std::vector<BufferInfo>> tables = gather_tables(settings, group, choice);
+  const std::vector<std::vector<BufferInfo>> tables = gather_tables(settings, group, files);
   CopyPlan plan;
   std::string error;
   try {
@@ -142,7 +140,7 @@ LoadReport load_state(const CheckpointSettings& settings, Communicator& group, c
   if (choice.level != SnapshotLevel::kL0) {
     try {
       for (size_t s = 0; s < tables.size(); ++s)
-        if (!plan.runs[s].empty()) read_runs(choice.shards[s].path, plan.runs[s], tables[s], targets);
+        if (!plan.runs[s].empty()) read_runs(files[s].path, plan.runs[s], tables[s], targets);
     } catch (const std::exception& e) {
       error = e.what();
     }
@@ -157,7 +155,7 @@ LoadReport load_state(const CheckpointSettings& settings, Communicator& group, c
     }
     const std::vector<nlohmann::json> needs = all_gather_json(group, mine, settings.timeout_s);
     for (size_t s = 0; s < tables.size(); ++s) {
-      const ShardFile& shard = choice.shards[s];
+      const ShardFile& shard = files[s];
       std::set<size_t> remote;
       for (int r = 0; r < group.size(); ++r)
         if (r != shard.holder)
@@ -180,6 +178,21 @@ LoadReport load_state(const CheckpointSettings& settings, Communicator& group, c
   agree(group, error, settings.timeout_s);
   report.bytes = plan.bytes;
   report.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  return report;
+}
+
+}  // namespace
+
+LoadReport load_state(const CheckpointSettings& settings, Communicator& group, const FoundState& state,
+                      std::vector<TargetBuffer> targets) {
+  return load_files(settings, group, state.choice, state.choice.shards, std::move(targets));
+}
+
+LoadReport load_delta(const CheckpointSettings& settings, Communicator& group, const FoundState& state,
+                      size_t index, std::vector<TargetBuffer> targets) {
+  LoadReport report =
+      load_files(settings, group, state.choice, state.choice.deltas.at(index), std::move(targets));
+  report.step = state.choice.base_step() + index + 1;
   return report;
 }
 

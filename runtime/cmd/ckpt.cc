@@ -71,9 +71,14 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 std::string state_of(const StateSummary& state, bool verified) {
-  if (!state.whole()) return state.problems.empty() ? "incomplete" : "DAMAGED";
-  if (!state.problems.empty()) return "whole, a copy is DAMAGED";
-  return verified ? "valid" : "whole";
+  // A delta says which state it is rolled forward from: "whole, base+2".
+  const std::string base = state.delta > 0 ? ", base+" + std::to_string(state.delta) : "";
+  if (!state.whole()) {
+    if (!state.problems.empty()) return "DAMAGED" + base;
+    return (state.parts < state.writers || state.reached ? "incomplete" : "not reached") + base;
+  }
+  if (!state.problems.empty()) return "whole, a copy is DAMAGED" + base;
+  return (verified ? "valid" : "whole") + base;
 }
 
 int list(const CkptOptions& options) {
@@ -89,6 +94,8 @@ int list(const CkptOptions& options) {
                                {"parts", s.parts},
                                {"partner_copies", s.copies},
                                {"exact", s.exact},
+                               {"delta", s.delta},
+                               {"base_step", s.step - static_cast<uint64_t>(s.delta)},
                                {"size", s.size},
                                {"time", s.time},
                                {"path", s.path},
@@ -116,7 +123,7 @@ int list(const CkptOptions& options) {
 }
 
 int show(const CkptOptions& options) {
-  const StoredState state = open_state(state_files(options.what, level0_of(options)));
+  const StoredState state = open_state(state_files(options.what, level0_of(options), true));
   if (!options.record.empty()) {
     auto it = state.records.find(options.record);
     if (it == state.records.end())
@@ -129,6 +136,9 @@ int show(const CkptOptions& options) {
               static_cast<unsigned long long>(header.step), name_of(header.level),
               static_cast<long long>(header.attempt), header.run_id.c_str(), state.files.size(),
               header.writers, header.exact ? "" : ", weights only");
+  if (header.delta > 0)
+    std::printf("base+%d: this step's gradient; resuming rolls the state of step %llu forward\n", header.delta,
+                static_cast<unsigned long long>(header.step - static_cast<uint64_t>(header.delta)));
   for (const std::string& file : state.files) std::printf("  %s\n", file.c_str());
   std::printf("records\n");
   for (const auto& [name, text] : state.records)
@@ -170,7 +180,7 @@ int verify(const CkptOptions& options) {
       check(file.path, file.problem);
   } else {
     try {
-      for (const std::string& path : state_files(options.what, level0_of(options))) check(path, "");
+      for (const std::string& path : state_files(options.what, level0_of(options), true)) check(path, "");
     } catch (const Error& e) {
       if (e.exit_code() == ExitCode::kBadUsage) throw;
       check(options.what, e.what());

@@ -37,8 +37,8 @@ libmso_exec_la_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
 if HAVE_GTEST
 check_PROGRAMS += exec_tests
 TESTS += exec_tests
-exec_tests_SOURCES = tests/unit/exec/schedule_test.cc
+exec_tests_SOURCES = tests/unit/exec/roll_forward_test.cc tests/unit/exec/schedule_test.cc
 exec_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
-exec_tests_LDADD = libmso_exec.la libmso_comm.la libmso_base.la $(TORCH_LIBS) $(GTEST_LIBS)
+exec_tests_LDADD = libmso_exec.la libmso_ckpt.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_base.la $(TORCH_LIBS) $(GTEST_LIBS)
 endif
 endif

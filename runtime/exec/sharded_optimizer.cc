@@ -22,16 +22,19 @@ ShardedOptimizer::ShardedOptimizer(TrainingGraph& graph, Communicator& group, st
       master_(shard_.size),
       exp_avg_(shard_.size),
       exp_avg_sq_(shard_.size),
-      gradient_(shard_.size),
       gatherer_(group, buckets_, DType::kF32) {
+  for (int i = 0; i < std::max(1, options_.gradient_buffers); ++i) gradients_.emplace_back(shard_.size);
   for (const ShardPiece& piece : shard_.pieces)
     std::memcpy(master_.data() + piece.shard_offset, graph_.weights() + piece.flat_offset, piece.count * sizeof(float));
 }
 
-double ShardedOptimizer::gradient_square() const { return sum_of_squares(gradient_.data(), shard_.size); }
+double ShardedOptimizer::gradient_square(uint64_t step) const {
+  return sum_of_squares(gradients_[step % gradients_.size()].data(), shard_.size);
+}
 
-ShardedOptimizer::Outcome ShardedOptimizer::step(uint64_t step, double learning_rate, double global_gradient_square,
-                                                 double label_tokens, double timeout_s) {
+template <typename BucketDone>
+ShardedOptimizer::Outcome ShardedOptimizer::update(uint64_t step, double learning_rate, double global_gradient_square,
+                                                   double label_tokens, BucketDone bucket_done) {
   Outcome outcome;
   if (label_tokens <= 0) return outcome;
   outcome.gradient_norm = std::sqrt(global_gradient_square) / label_tokens;
@@ -43,6 +46,7 @@ ShardedOptimizer::Outcome ShardedOptimizer::step(uint64_t step, double learning_
   parameters.eps = options_.epsilon;
   parameters.step = static_cast<int64_t>(step);
   parameters.gradient_scale = outcome.clip_factor / label_tokens;
+  const float* gradient = gradient_shard(step);
   size_t segment = 0;
   for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     for (; segment < segments_.size() && segments_[segment].bucket == bucket; ++segment) {
@@ -50,13 +54,26 @@ ShardedOptimizer::Outcome ShardedOptimizer::step(uint64_t step, double learning_
       parameters.lr = learning_rate * s.settings.learning_rate_scale;
       parameters.weight_decay = s.settings.weight_decay;
       adamw_step(master_.data() + s.shard_offset, exp_avg_.data() + s.shard_offset,
-                 exp_avg_sq_.data() + s.shard_offset, gradient_.data() + s.shard_offset, s.count, parameters);
+                 exp_avg_sq_.data() + s.shard_offset, gradient + s.shard_offset, s.count, parameters);
     }
+    bucket_done(bucket);
+  }
+  return outcome;
+}
+
+ShardedOptimizer::Outcome ShardedOptimizer::step(uint64_t step, double learning_rate, double global_gradient_square,
+                                                 double label_tokens, double timeout_s) {
+  Outcome outcome = update(step, learning_rate, global_gradient_square, label_tokens, [&](size_t bucket) {
     gatherer_.start(bucket, master_.data(), graph_.weights());
     gatherer_.poll();
-  }
-  finish_gather(timeout_s);
+  });
+  if (label_tokens > 0) finish_gather(timeout_s);
   return outcome;
+}
+
+void ShardedOptimizer::roll_forward(uint64_t step, double learning_rate, double global_gradient_square,
+                                    double label_tokens) {
+  update(step, learning_rate, global_gradient_square, label_tokens, [](size_t) {});
 }
 
 void ShardedOptimizer::publish_weights(double timeout_s) {
@@ -80,6 +97,14 @@ std::vector<TargetBuffer> ShardedOptimizer::load_targets() {
   return {{"master", DType::kF32, master_.data(), shard_.size, slices_, true},
           {"exp_avg", DType::kF32, exp_avg_.data(), shard_.size, slices_, false},
           {"exp_avg_sq", DType::kF32, exp_avg_sq_.data(), shard_.size, slices_, false}};
+}
+
+StateBuffer ShardedOptimizer::gradient_state(uint64_t step) const {
+  return {gradient_buffer_name(step), DType::kF32, gradients_[step % gradients_.size()].data(), shard_.size, slices_};
+}
+
+TargetBuffer ShardedOptimizer::gradient_target(uint64_t step) {
+  return {gradient_buffer_name(step), DType::kF32, gradient_shard(step), shard_.size, slices_, true};
 }
 
 }  // namespace mso

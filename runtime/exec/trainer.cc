@@ -41,7 +41,9 @@ Trainer::Trainer(World& world, TrainingParts parts)
       attempt_(parts_.checkpoint_settings.attempt),
       data_parallel_(world.communicator().split(0, world.rank(), "data parallel")) {
   OptimizerOptions options{config_.train.beta1, config_.train.beta2,          config_.train.epsilon,
-                           config_.train.weight_decay, config_.train.grad_clip_norm, group_rules(config_.train)};
+                           config_.train.weight_decay, config_.train.grad_clip_norm, 1, group_rules(config_.train)};
+  // While the gradients of one step are written to L0, those of the next are summed.
+  if (parts_.checkpoint_settings.level0_interval_s >= 0) options.gradient_buffers = kMaxDeltas + 1;
   std::vector<Bucket> buckets =
       plan_buckets(parts_.graph->layout(), parts_.plan.bucket_elements, data_parallel_->size());
   optimizer_ = std::make_unique<ShardedOptimizer>(*parts_.graph, *data_parallel_, buckets, options);
@@ -103,9 +105,7 @@ void Trainer::resume() {
     if (!differences.empty())
       throw Error("the data is not what the run was trained on", differences,
                   "restore the data set, or --fresh to start anew beside this run", ExitCode::kBadUsage);
-    LoadReport report = load_state(parts_.checkpoint_settings, *group, *found, optimizer_->load_targets());
-    for (const std::string& missing : report.missing_buffers)
-      log_warn("the snapshot does not hold {}: it starts from zero, the curve will differ from an undisturbed one", missing);
+    const LoadReport report = load(*found, *group);
     step_ = report.step;
     if (auto tail = found->records.find("ledger_tail"); tail != found->records.end())
       replay = merge_entries(parse_tail(tail->second), replay);
@@ -147,6 +147,26 @@ void Trainer::resume() {
   progress_ = std::make_unique<Progress>(ProgressOptions{record.steps, config_.train.log_interval_s, resume_record});
 }
 
+// The full state, then the steps that are kept as gradients, done again by the optimizer alone.
+LoadReport Trainer::load(const FoundState& found, Communicator& group) {
+  const CheckpointSettings& settings = parts_.checkpoint_settings;
+  LoadReport report = load_state(settings, group, found, optimizer_->load_targets());
+  for (const std::string& missing : report.missing_buffers)
+    log_warn("the snapshot does not hold {}: it starts from zero, the curve will differ from an undisturbed one", missing);
+  for (size_t i = 0; i < found.updates.size(); ++i) {
+    const StepUpdate& update = found.updates[i];
+    const LoadReport gradient = load_delta(settings, group, found, i, {optimizer_->gradient_target(update.step)});
+    report.source = std::max(report.source, gradient.source);
+    if (update.applied)
+      optimizer_->roll_forward(update.step, update.learning_rate, update.gradient_square, update.label_tokens);
+    kill_point("resume_rolled_forward");
+  }
+  if (!found.updates.empty() && is_recorder())
+    log_info("rolled the state of step {} forward over {} kept gradient(s)", found.choice.base_step(),
+             found.updates.size());
+  return report;
+}
+
 bool Trainer::train_step() {
   const auto start = Clock::now();
   kill_point("train_step_begin");
@@ -160,7 +180,11 @@ bool Trainer::train_step() {
   TrainingGraph& graph = *parts_.graph;
   StepSums mine;
   std::memset(graph.gradients(), 0, graph.layout().size * sizeof(float));
-  reducer_->start(optimizer_->gradient_shard());
+  // The buffer that the gradients go to held those of an earlier step.
+  double stall_s = 0;
+  if (step_ + 1 > optimizer_->gradient_buffers())
+    stall_s = checkpoints_->fence_gradient(step_ + 1 - optimizer_->gradient_buffers(), deadline_in(timeout_s_));
+  reducer_->start(optimizer_->gradient_shard(step_ + 1));
   for (size_t i = 0; i < batch.micro_batches.size(); ++i) {
     const MicroBatch& micro_batch = batch.micro_batches[i];
     const bool last = i + 1 == batch.micro_batches.size();
@@ -176,7 +200,7 @@ bool Trainer::train_step() {
   reducer_->finish(deadline_in(timeout_s_));
   kill_point("train_gradients_reduced");
 
-  mine.gradient_square = optimizer_->gradient_square();
+  mine.gradient_square = optimizer_->gradient_square(step_ + 1);
   mine.checkpoint = encode_flags(checkpoints_->flags());
   const StepSums sums = sum_over_ranks(*data_parallel_, mine, timeout_s_);
   const SnapshotDecision decision = checkpoints_->on_agreed(decode_flags(sums.checkpoint));
@@ -184,7 +208,7 @@ bool Trainer::train_step() {
     throw Error("a newer start of this run exists", parts_.directory.path.string(), "this one ends; look at the other");
   kill_point("train_sums_agreed");
 
-  const double stall_s = checkpoints_->fence(deadline_in(timeout_s_));
+  stall_s += checkpoints_->fence(deadline_in(timeout_s_));
   const double learning_rate = learning_rate_at(schedule_, step_);
   ShardedOptimizer::Outcome outcome;
   const bool finite = std::isfinite(sums.gradient_square) && std::isfinite(sums.loss);
@@ -197,7 +221,7 @@ bool Trainer::train_step() {
   }
   kill_point("train_optimizer_done");
   ++step_;
-  if (decision.levels != 0) checkpoints_->begin(decision.levels, state_view());
+  last_update_ = {step_, learning_rate, sums.labels, sums.gradient_square, finite};
 
   if (is_recorder()) {
     StepRecord record;
@@ -220,6 +244,8 @@ bool Trainer::train_step() {
     if (!finite)
       record_incident("not_finite", "step " + std::to_string(step_) + ": loss or gradient is not finite, update left out");
   }
+  // After the step's line: a state that can be resumed from has its step in the diary.
+  if (decision.levels != 0) checkpoints_->begin(decision.levels, state_view());
   record_checkpoint_events();
   if (skipped_updates_ >= kMaxSkippedUpdates)
     throw Error("training diverged", std::to_string(skipped_updates_) + " steps in a row with a gradient that is not finite",
@@ -279,6 +305,10 @@ StateView Trainer::state_view() const {
   view.step = step_;
   view.buffers = optimizer_->state_buffers();
   view.records = parts_.records;
+  if (last_update_.step == step_ && optimizer_->gradient_buffers() > 1) {
+    view.buffers.push_back(optimizer_->gradient_state(step_));
+    view.records["update"] = encode_update(last_update_);
+  }
   view.records["cursor"] = parts_.loader->cursor(step_);
   view.records["ledger_tail"] = serialize_tail(ledger_);
   // Every random number is a function of (seed, step, sample, layer): these two are the whole generator state.

@@ -9,6 +9,7 @@
 
 #include "base/config.h"
 #include "ckpt/checkpoint_manager.h"
+#include "ckpt/delta.h"
 #include "ckpt/run_attempt.h"
 #include "comm/gradient_reducer.h"
 #include "comm/world.h"
@@ -53,6 +54,7 @@ class Trainer {
 
  private:
   void resume();
+  LoadReport load(const FoundState& found, Communicator& group);
   // One step; true when a rank was asked to end.
   bool train_step();
   void settle_bad_samples(const RankBatch& batch, const GlobalBatch& global, const std::vector<uint8_t>& codes);
@@ -78,6 +80,7 @@ class Trainer {
   LearningRateSchedule schedule_;
   std::vector<LedgerEntry> ledger_;  // the same on every rank
   uint64_t step_ = 0;                // finished steps
+  StepUpdate last_update_;           // of the step that was finished last; for deltas
   uint64_t skipped_updates_ = 0;     // in a row, for gradients that are not finite
 
   std::unique_ptr<LogsAboveLine> other_ranks_logs_;  // not rank 0: keeps warnings off its live line

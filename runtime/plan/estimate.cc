@@ -7,7 +7,8 @@ namespace mso {
 namespace {
 
 constexpr int64_t kFloat = 4;
-// Master weight and two moments of an element; gradients of the last three steps.
+// Master weight and two moments of an element; gradients that level 0 keeps beside a full state (kMaxDeltas of
+// ckpt/delta.h).
 constexpr int64_t kOptimizerElement = 3 * kFloat;
 constexpr int64_t kKeptGradients = 3;
 
@@ -75,6 +76,11 @@ SnapshotSizes estimate_snapshots(const ModelSummary& model, const Config& config
   };
   sizes.level0 =
       level(intervals.level0_s, kOptimizerElement + kKeptGradients * kFloat, sizes.partner ? 2 : 1);
+  if (sizes.level0.on) {
+    const double elements = static_cast<double>(trainable * (sizes.partner ? 2 : 1));
+    sizes.level0.delta_bytes_per_s = sizes.level0.bytes_per_s / (kKeptGradients + 1);
+    sizes.level0.bytes_per_s = elements * kOptimizerElement / intervals.level0_s;
+  }
   sizes.level1 = level(intervals.level1_s, config.ecm.level1_optimizer ? kOptimizerElement : kFloat, 1);
   sizes.level2 = level(intervals.level2_s, kOptimizerElement, 1);
   return sizes;

@@ -37,11 +37,16 @@ MemoryEstimate estimate_memory(const ModelSummary& model, const Config& config, 
 struct LevelSize {
   bool on = false;
   double interval_s = 0;
-  int64_t rank_generation = 0;   // one rank, one generation
+  int64_t rank_generation = 0;   // one rank, one generation (level 0: a full state and three deltas)
   int64_t node_kept = 0;         // level 0: all generations of a node's ranks, partner copies included
   int64_t total_generation = 0;  // all ranks, one generation
   int64_t total_kept = 0;        // all ranks, all generations, partner copies included
-  double bytes_per_s = 0;        // written by all ranks together, at the configured interval
+  // Written by all ranks together at the configured interval, partner copies included. Level 0: full states alone,
+  // as where steps are shorter than the interval.
+  double bytes_per_s = 0;
+  // Level 0: the average over a generation, as where steps are as long as the interval or longer: one full state and
+  // three deltas in four steps.
+  double delta_bytes_per_s = 0;
 };
 struct SnapshotSizes {
   LevelSize level0, level1, level2;

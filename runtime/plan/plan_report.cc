@@ -95,7 +95,8 @@ json level_json(const LevelSize& level) {
           {"node_kept_bytes", level.node_kept},
           {"total_generation_bytes", level.total_generation},
           {"total_kept_bytes", level.total_kept},
-          {"bytes_per_s", level.bytes_per_s}};
+          {"bytes_per_s", level.bytes_per_s},
+          {"delta_bytes_per_s", level.delta_bytes_per_s}};
 }
 
 }  // namespace
@@ -181,7 +182,11 @@ std::string format_plan_report(const PlanReport& report) {
   out += "  " + std::to_string(report.keep) + " generations of each level" +
          (report.snapshots.partner ? "; level 0 has a copy on a partner node\n"
                                    : "; level 0 has no partner copy\n");
-  if (report.snapshots.level0.on) out += "  " + ram_disk_line(report);
+  if (report.snapshots.level0.on) {
+    out += "  where a step is longer than level 0's interval, it writes " +
+           format_bytes(report.snapshots.level0.delta_bytes_per_s) + "/s at most: a full state, then three gradients\n";
+    out += "  " + ram_disk_line(report);
+  }
   return out;
 }
 

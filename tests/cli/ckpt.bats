@@ -89,6 +89,32 @@ flip() { # FILE OFFSET
   fi
 }
 
+@test "deltas: a row each, show prints the gradient, diff names the full state" {
+  run "$MSO" ckpt ls run --level0-path ram
+  [[ $output =~ L0\ +6\ +1\ +3/3\ +3\ .*whole,\ base\+1 ]]
+  [[ $output =~ L0\ +5\ +1\ +3/3\ +3\ [^+]*whole$'\n' ]]
+  [[ $output =~ L0\ +4\ +1\ +3/3\ +3\ .*whole,\ base\+3 ]]
+  run "$MSO" ckpt verify run --level0-path ram
+  [ "$status" -eq 0 ]
+  [[ $output == *delta-3.h5* ]]
+  rm -r run/checkpoints/L1 run/checkpoints/L2
+  run "$MSO" ckpt show run@6 --level0-path ram
+  [ "$status" -eq 0 ]
+  [[ $output == *"base+1"*"step 5"*"buffer gradient.6"*"layer.weight"* ]]
+  run "$MSO" ckpt diff run@6 run@5 --level0-path ram
+  [ "$status" -eq 2 ]
+  [[ $output == *"@5"* ]]
+  run "$MSO" ckpt diff run run@5 --level0-path ram
+  [ "$status" -eq 0 ]
+  flip ram/mso-*/*/rank-0000/own/step-000000002-attempt-0001-delta-1.h5 5000
+  rm ram/mso-*/*/rank-000?/partner/step-000000002-attempt-0001-delta-1.h5
+  run "$MSO" ckpt ls run --level0-path ram --verify
+  [[ $output =~ L0\ +2\ .*DAMAGED,\ base\+1 ]]
+  [[ $output =~ L0\ +3\ .*not\ reached,\ base\+2 ]]
+  run "$MSO" ckpt verify run --level0-path ram
+  [ "$status" -eq 4 ]
+}
+
 @test "kill-points names every moment once" {
   "$MSO" ckpt kill-points > points
   [ "$(wc -l < points)" -gt 40 ]

@@ -110,6 +110,16 @@ TEST(Generations, Names) {
   EXPECT_EQ(parse_generation_name("step-000000123-attempt-0002.h5"), name);
   EXPECT_EQ(parse_generation_name(generation_file_name({12345678901, 123456})),
             (GenerationName{12345678901, 123456}));
+  const GenerationName delta{123, 2, 3};
+  EXPECT_EQ(generation_file_name(delta), "step-000000123-attempt-0002-delta-3.h5");
+  EXPECT_EQ(parse_generation_name("step-000000123-attempt-0002-delta-3.h5"), delta);
+  EXPECT_EQ(delta.base(), (GenerationName{120, 2}));
+  for (const char* bad :
+       {"step-000000123-attempt-0002-delta-0.h5", "step-000000123-attempt-0002-delta-4.h5",
+        "step-000000123-attempt-0002-delta-.h5", "step-000000123-attempt-0002-delta-12.h5",
+        "step-000000123-attempt-0002-delta-1", "step-000000123-delta-1-attempt-0002.h5",
+        "step-000000001-attempt-0002-delta-2.h5", "step-000000123-attempt-0002-delta-1-delta-1.h5"})
+    EXPECT_FALSE(parse_generation_name(bad)) << bad;
   for (const char* bad :
        {"", "step-123-attempt-0002.h5", "step-000000123-attempt-0002.h5.bak", "step-000000123-attempt-2.h5",
         "step-000000123-attempt-.h5", "step-000000123.h5", "step--00000123-attempt-0002.h5",
@@ -133,6 +143,28 @@ TEST(Generations, RotationNeverTouchesTheNewestWholeOne) {
   RotationPlan many = reuse({{1, 1}, {2, 1}, {3, 1}, {4, 1}}, GenerationName{1, 1});
   EXPECT_EQ(many.reuse, (GenerationName{2, 1}));
   EXPECT_EQ(many.remove, (std::vector<GenerationName>{{3, 1}, {4, 1}}));
+}
+
+TEST(Generations, DeltasGoAndStayWithTheirFullState) {
+  using Names = std::vector<GenerationName>;
+  const Names all = {{5, 1}, {6, 1, 1}, {7, 1, 2}, {8, 1, 3}, {9, 1}, {10, 1, 1}};
+  RotationPlan plan = plan_rotation(all, GenerationName{9, 1});
+  EXPECT_EQ(plan.reuse, (GenerationName{5, 1}));
+  EXPECT_EQ(plan.spare, (Names{{6, 1, 1}, {7, 1, 2}, {8, 1, 3}}));
+  EXPECT_TRUE(plan.remove.empty());
+  // The newer full state was never whole: it goes, with what was written after it.
+  plan = plan_rotation(all, GenerationName{5, 1});
+  EXPECT_EQ(plan.reuse, (GenerationName{9, 1}));
+  EXPECT_EQ(plan.spare, (Names{{10, 1, 1}}));
+  // One full state: nothing of it goes.
+  plan = plan_rotation({{5, 1}, {6, 1, 1}}, GenerationName{5, 1});
+  EXPECT_FALSE(plan.reuse);
+  EXPECT_TRUE(plan.spare.empty());
+  // Deltas of full states that are not there, and of another start's state of the same step.
+  plan = plan_rotation({{2, 1, 1}, {3, 1, 2}, {5, 2}, {6, 1, 1}, {6, 2, 1}, {7, 1, 2}}, GenerationName{5, 2});
+  EXPECT_FALSE(plan.reuse);
+  EXPECT_EQ(plan.spare, (Names{{2, 1, 1}, {3, 1, 2}, {6, 1, 1}}));
+  EXPECT_EQ(plan.remove, (Names{{7, 1, 2}}));
 }
 
 TEST(SharedNames, OnlyOurOwn) {
@@ -231,16 +263,21 @@ TEST(Choice, EqualsTheDefinitionOnRandomLists) {
       const int writers = 1 + static_cast<int>(pick(2));
       files.push_back(file(static_cast<SnapshotLevel>(pick(3)), 1 + pick(3), 1 + pick(2),
                            static_cast<int>(pick(writers)), writers, pick(4) != 0, pick(5) != 0));
+      if (files.back().level == L0 && pick(2)) files.back().delta = static_cast<int>(pick(4));
     }
     // The definition: over all (exact, step, attempt, level, writers), which are whole; the best of them.
     std::optional<std::tuple<bool, uint64_t, int64_t, int>> best;
     for (const ShardFile& f : files) {
-      std::set<int> have;
-      for (const ShardFile& g : files)
-        if (g.valid && g.exact == f.exact && g.step == f.step && g.attempt == f.attempt &&
-            g.level == f.level && g.writers == f.writers)
-          have.insert(g.writer);
-      if (static_cast<int>(have.size()) != f.writers) continue;
+      bool whole = true;
+      for (int delta = f.delta; delta >= 0; --delta) {
+        std::set<int> have;
+        for (const ShardFile& g : files)
+          if (g.valid && g.exact == f.exact && g.step + f.delta == f.step + delta && g.delta == delta &&
+              g.attempt == f.attempt && g.level == f.level && g.writers == f.writers)
+            have.insert(g.writer);
+        whole = whole && static_cast<int>(have.size()) == f.writers;
+      }
+      if (!whole) continue;
       std::tuple key(f.exact, f.step, f.attempt, -static_cast<int>(f.level));
       if (!best || key > *best) best = key;
     }

@@ -4,9 +4,12 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <fstream>
 
 #include "base/file.h"
@@ -14,6 +17,25 @@
 #include "base/log.h"
 #include "ckpt/kill_points.h"
 #include "tiny_run.h"
+
+namespace {
+// While not 0, writing to files below the folder fails with this errno.
+std::atomic<int> refused_errno{0};
+std::string refused_folder;  // set before any thread writes
+}  // namespace
+
+// In the place of the C library's: a quota cannot be set up on every kernel.
+extern "C" ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
+  if (int error = refused_errno.load()) {
+    char path[4096];
+    const ssize_t n = ::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path);
+    if (n > 0 && std::string_view(path, static_cast<size_t>(n)).starts_with(refused_folder)) {
+      errno = error;
+      return -1;
+    }
+  }
+  return ::syscall(SYS_pwrite64, fd, data, size, offset);
+}
 
 namespace mso::testing {
 namespace {
@@ -237,6 +259,39 @@ TEST(Storage, FullRamDiskDegradesL0Alone) {
   EXPECT_EQ(again.resumed->level, SnapshotLevel::kL1);
 }
 
+// EDQUOT on the RAM disk or on shared storage: as if it were full, with its own words.
+TEST(Storage, OverQuotaDegradesALevelAndRecovers) {
+  for (const char* where : {"ram", "run/checkpoints"}) {
+    TemporaryFolder folder;
+    refused_folder = (folder.path() / where).string();
+    TinyResult result = run_tiny({.folder = folder.path(),
+                                  .ranks = 2,
+                                  .until = 150,
+                                  .adjust = quick_retries,
+                                  .each_step = [&](int rank, uint64_t step, CheckpointManager&) {
+                                    if (rank == 0 && step == 20) refused_errno = EDQUOT;
+                                    if (rank == 0 && step == 60) refused_errno = 0;
+                                  }});
+    refused_errno = 0;
+    EXPECT_EQ(result.errors[0], "");
+    const bool ram = std::string(where) == "ram";
+    const Health over = health(result, ram ? SnapshotLevel::kL0 : SnapshotLevel::kL1),
+                 other = health(result, ram ? SnapshotLevel::kL1 : SnapshotLevel::kL0);
+    EXPECT_GE(over.degraded, 1) << where;
+    EXPECT_EQ(over.recovered, over.degraded) << where;
+    EXPECT_TRUE(std::any_of(result.events[0].begin(), result.events[0].end(), [](const SnapshotEvent& e) {
+      return e.error.find("quota") != std::string::npos;
+    })) << over.error;
+    EXPECT_GT(other.ok, 5) << where;
+    EXPECT_EQ(other.failed, 0) << where;
+    TinyResult again =
+        run_tiny({.folder = folder.path(), .ranks = 2, .until = 0, .adjust = quick_retries, .finish = false});
+    EXPECT_EQ(again.difference, "");
+    ASSERT_TRUE(again.resumed);
+    EXPECT_GT(again.resumed->step, 60u);
+  }
+}
+
 TEST(Storage, FullSharedStorageDegradesL1AndRecovers) {
   TemporaryFolder folder;
   SmallDisk disk(folder.path() / "run", "4m");
@@ -295,7 +350,9 @@ TEST(Storage, VanishedDirectories) {
                                 .adjust = quick_retries,
                                 .each_step = [&](int rank, uint64_t step, CheckpointManager&) {
                                   std::error_code error;
-                                  if (rank == 0 && step == 20) fs::remove_all(folder.path() / "ram", error);
+                                  // At once: removing what is being written to ends half-way now and then.
+                                  if (rank == 0 && step == 20)
+                                    fs::rename(folder.path() / "ram", folder.path() / "gone", error);
                                   if (rank == 0 && step == 60)
                                     fs::create_directory(folder.path() / "ram", error);
                                   if (rank == 0 && step == 40)

@@ -21,6 +21,7 @@ TEST(Reference, WriteRun) {
     s.node = "node" + std::to_string(rank);
     s.level1_interval_s = 0;
   };
+  options.each_step = wait_for_level0;  // L0: a full state of step 1, three deltas, 5, a delta
   options.final_snapshot = true;
   TinyResult result = run_tiny(options);
   for (const std::string& error : result.errors) ASSERT_EQ(error, "");

@@ -52,6 +52,7 @@ TinyState::TinyState(int rank, int ranks) {
   shard = make_shard(plan_buckets(layout, 2000, ranks), rank);
   slices = slices_of_shard(layout, shard);
   for (const char* name : {"master", "exp_avg", "exp_avg_sq"}) buffers[name].assign(shard.size, 0.f);
+  for (std::vector<float>& gradient : gradients) gradient.assign(shard.size, 0.f);
 }
 
 void TinyState::advance_to(uint64_t step) {
@@ -59,6 +60,9 @@ void TinyState::advance_to(uint64_t step) {
     for (const TensorSlice& s : slices)
       for (uint64_t i = s.begin; i < s.end; ++i)
         data[s.offset + i - s.begin] = tiny_value(name, s.name, i, step);
+  for (const TensorSlice& s : slices)
+    for (uint64_t i = s.begin; i < s.end; ++i)
+      gradients[step % std::size(gradients)][s.offset + i - s.begin] = tiny_value("gradient", s.name, i, step);
 }
 
 StateView TinyState::view(uint64_t step) const {
@@ -72,6 +76,43 @@ StateView TinyState::view(uint64_t step) const {
   view.records["tokenizer"] = std::string(5000 + step, 't');
   view.records["empty"] = "";
   return view;
+}
+
+StateView TinyState::view_with_gradient(uint64_t step) const {
+  StateView result = view(step);
+  const std::vector<float>& gradient = gradients[step % std::size(gradients)];
+  result.buffers.push_back(
+      {gradient_buffer_name(step), DType::kF32, gradient.data(), gradient.size(), slices});
+  result.records["update"] = encode_update(tiny_update(step));
+  return result;
+}
+
+TargetBuffer TinyState::gradient_target(uint64_t step) {
+  std::vector<float>& gradient = gradients[step % std::size(gradients)];
+  std::fill(gradient.begin(), gradient.end(), 77.f);
+  return {gradient_buffer_name(step), DType::kF32, gradient.data(), gradient.size(), slices};
+}
+
+std::string TinyState::gradient_difference(uint64_t step) const {
+  std::vector<float> expected(shard.size, 0.f);
+  for (const TensorSlice& s : slices)
+    for (uint64_t i = s.begin; i < s.end; ++i)
+      expected[s.offset + i - s.begin] = tiny_value("gradient", s.name, i, step);
+  return gradients[step % std::size(gradients)] == expected ? "" : "gradient of step " + std::to_string(step);
+}
+
+StepUpdate tiny_update(uint64_t step) {
+  const double x = random_uniform({step, 9});
+  return {step, 1e-3 * x, 100 + static_cast<double>(step), x / 3, step % 5 != 2};
+}
+
+void wait_for_level0(int, uint64_t, CheckpointManager& manager) {
+  const Deadline deadline = deadline_in(20);
+  auto settled = [&] {
+    const ProgressFlags flags = manager.flags();
+    return flags.l0_finished + flags.l0_failed > 0;
+  };
+  while (!settled() && Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 std::vector<TargetBuffer> TinyState::targets() {
@@ -124,12 +165,23 @@ void train(const TinyOptions& options, int rank, Communicator& world, TinyResult
     resumed = found->resumed();
     step = found->choice.step;
     LoadReport report = load_state(settings, world, *found, state.targets());
-    std::string difference = state.difference(step);
+    std::string difference = state.difference(found->choice.base_step());
+    for (size_t i = 0; i < found->updates.size(); ++i) {
+      const uint64_t to = found->choice.base_step() + i + 1;
+      LoadReport gradient = load_delta(settings, world, *found, i, {state.gradient_target(to)});
+      report.source = std::max(report.source, gradient.source);
+      if (difference.empty()) difference = state.gradient_difference(to);
+      if (found->updates[i] != tiny_update(to)) difference = "update of step " + std::to_string(to);
+      if (gradient.step != to) difference = "step of the gradient";
+      state.advance_to(to);
+    }
+    if (found->updates.size() != found->choice.deltas.size()) difference = "number of updates";
     if (!difference.empty()) result.difference = difference;
     if (rank == 0) {
       result.resumed = found->choice;
       result.source = report.source;
       result.cursor = found->records["cursor"];
+      result.updates = found->updates;
     }
   }
   CheckpointManager manager(settings, world.split(0, rank, "snapshots"), resumed);
@@ -142,8 +194,10 @@ void train(const TinyOptions& options, int rank, Communicator& world, TinyResult
       return;
     }
     manager.fence(deadline_in(5));
+    if (step > kMaxDeltas) manager.fence_gradient(step - kMaxDeltas, deadline_in(5));
     state.advance_to(++step);
-    if (decision.levels) manager.begin(decision.levels, state.view(step));
+    if (decision.levels)
+      manager.begin(decision.levels, options.gradients ? state.view_with_gradient(step) : state.view(step));
     if (options.each_step) options.each_step(rank, step, manager);
     for (SnapshotEvent& event : manager.drain_events()) result.events[rank].push_back(event);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

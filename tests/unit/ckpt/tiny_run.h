@@ -34,14 +34,20 @@ struct TinyState {
   TinyState(int rank, int ranks);
   void advance_to(uint64_t step);  // what the optimizer does
   StateView view(uint64_t step) const;
+  // With what a delta needs: the step's gradient (advance_to() fills it) and its update.
+  StateView view_with_gradient(uint64_t step) const;
   std::vector<TargetBuffer> targets();
+  TargetBuffer gradient_target(uint64_t step);
+  std::string gradient_difference(uint64_t step) const;
   // First difference from the state after `step`, "" where there is none. Padding counts.
   std::string difference(uint64_t step) const;
 
   Shard shard;
   std::vector<TensorSlice> slices;
   std::map<std::string, std::vector<float>> buffers;
+  std::vector<float> gradients[kMaxDeltas + 1];  // by step modulo their number
 };
+StepUpdate tiny_update(uint64_t step);
 float tiny_value(const std::string& buffer, const std::string& tensor, uint64_t element, uint64_t step);
 
 struct TinyOptions {
@@ -53,11 +59,16 @@ struct TinyOptions {
   std::function<void(int rank, uint64_t step, CheckpointManager&)> each_step;
   bool finish = true;  // orderly end
   bool final_snapshot = false;
+  bool gradients = true;  // deltas are possible
 };
+// For `each_step`: waits until this rank's L0 is written, so that the next step can have one too.
+void wait_for_level0(int rank, uint64_t step, CheckpointManager& manager);
+
 struct TinyResult {
   std::optional<StateChoice> resumed;
   ShardSource source = ShardSource::kOwn;
   std::string difference;                          // of any rank after resuming: "" is right
+  std::vector<StepUpdate> updates;                 // rolled forward over
   std::string cursor;                              // record of the state it resumed from
   std::vector<std::vector<SnapshotEvent>> events;  // by rank
   std::vector<std::string> errors;                 // by rank, "" where it ended well

@@ -203,7 +203,9 @@ TEST(SnapshotSizes, ByRankAndNode) {
   EXPECT_FALSE(one.partner);
   EXPECT_EQ(one.level0.rank_generation, 24 * 1500);
   EXPECT_EQ(one.level0.node_kept, 24 * 6000 * 2);
-  EXPECT_DOUBLE_EQ(one.level0.bytes_per_s, 24 * 6000 / 0.5);
+  EXPECT_DOUBLE_EQ(one.level0.bytes_per_s, 12 * 6000 / 0.5);  // full states alone
+  EXPECT_DOUBLE_EQ(one.level0.delta_bytes_per_s, (12 + 3 * 4) / 4.0 * 6000 / 0.5);
+  EXPECT_EQ(one.level1.delta_bytes_per_s, 0);
   EXPECT_EQ(one.level1.total_generation, 12 * 6000);
   EXPECT_DOUBLE_EQ(one.level2.interval_s, 300);
 
@@ -211,6 +213,8 @@ TEST(SnapshotSizes, ByRankAndNode) {
   EXPECT_TRUE(three.partner);
   EXPECT_EQ(three.level0.node_kept, 2 * 24 * 1500 * 2 * 2);
   EXPECT_EQ(three.level0.total_kept, 24 * 6000 * 2 * 2);
+  EXPECT_DOUBLE_EQ(three.level0.bytes_per_s, 2 * 12 * 6000 / 0.5);
+  EXPECT_DOUBLE_EQ(three.level0.delta_bytes_per_s, 2 * 6 * 6000 / 0.5);
 
   config.ecm.level0_partner = "off";
   config.ecm.level1_optimizer = false;
