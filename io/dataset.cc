@@ -68,6 +68,9 @@ std::vector<std::filesystem::path> list_shards(const std::vector<std::string>& p
         if (it->path().extension() == ".tar" && !it->path().filename().string().starts_with('.'))
           found.push_back(it->path());
       if (error) throw system_error("cannot list the folder", text, error.value());
+      for (const fs::path& shard : found)  // a FIFO would be waited on for ever
+        if (!fs::is_regular_file(shard, error))
+          throw Error("a shard is no regular file", shard.string(), "remove it from the folder", ExitCode::kBadData);
       std::sort(found.begin(), found.end());
       shards.insert(shards.end(), found.begin(), found.end());
     } else if (fs::exists(path, error)) {

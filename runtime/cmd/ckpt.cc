@@ -122,8 +122,18 @@ int list(const CkptOptions& options) {
   return 0;
 }
 
+// Damage is told by its exit code: 1 would mean "states differ" for diff.
+StoredState open_valid_state(const std::string& what, const std::filesystem::path& level0, bool deltas = false) {
+  try {
+    return open_state(state_files(what, level0, deltas));
+  } catch (const Error& e) {
+    if (e.exit_code() != ExitCode::kFailure) throw;
+    throw Error(e.what_failed(), e.on(), e.hint(), ExitCode::kNoValidState);
+  }
+}
+
 int show(const CkptOptions& options) {
-  const StoredState state = open_state(state_files(options.what, level0_of(options), true));
+  const StoredState state = open_valid_state(options.what, level0_of(options), true);
   if (!options.record.empty()) {
     auto it = state.records.find(options.record);
     if (it == state.records.end())
@@ -194,8 +204,8 @@ int diff(const CkptOptions& options) {
   const std::filesystem::path level0 = level0_of(options);
   CkptOptions second = options;
   second.what = options.other;
-  const StoredState a = open_state(state_files(options.what, level0)),
-                    b = open_state(state_files(options.other, level0_of(second)));
+  const StoredState a = open_valid_state(options.what, level0),
+                    b = open_valid_state(options.other, level0_of(second));
   size_t equal = 0, differ = 0;
   for (const TensorDifference& d : compare_states(a, b)) {
     if (d.problem.empty() && d.max_difference <= options.tolerance) {
@@ -221,7 +231,7 @@ int diff(const CkptOptions& options) {
 
 #ifdef MSO_WITH_EXPORT_COMMAND
 int export_model(const CkptOptions& options) {
-  export_state(open_state(state_files(options.what, level0_of(options))), options.other, options.type);
+  export_state(open_valid_state(options.what, level0_of(options)), options.other, options.type);
   std::printf("exported to %s: load it with transformers' LlavaForConditionalGeneration.from_pretrained\n",
               options.other.c_str());
   return 0;

@@ -126,7 +126,7 @@ Command run_command() {
     app.footer(
         "\nA rank that dies or fails is noticed at once; the others are ended and all start again from the "
         "newest\n"
-        "snapshot. Ends with the ranks' exit code where that is 0, 2, 4 or 75. Ctrl-C and SIGTERM take a "
+        "snapshot. Ends with the ranks' exit code where that is 0, 2, 3, 4 or 75. Ctrl-C and SIGTERM take a "
         "snapshot\n"
         "first; a second one ends at once. Under Slurm use srun.\n"
         "\nExamples:\n"

@@ -4,6 +4,7 @@
 
 #include "base/kill_point.h"
 #include "base/log.h"
+#include "ckpt/kill_points.h"
 #include "cmd/command.h"
 #include "comm/world.h"
 #include "exec/rank_zero.h"
@@ -25,6 +26,17 @@ struct TrainOptions {
   ConfigOptions config;
   bool fresh = false;
 };
+
+// A misspelled MSO_KILL_AT would make a test pass that kills nothing.
+void check_kill_order() {
+  const KillOrder order = kill_order();
+  if (order.point.empty()) return;
+  for (const KillPoint& point : kTrainingKillPoints)
+    if (point.name == order.point) return;
+  for (const KillPoint& point : kKillPoints)
+    if (point.name == order.point) return;
+  throw Error("MSO_KILL_AT names no kill point", order.point, "mso ckpt kill-points lists them", ExitCode::kBadUsage);
+}
 
 void print_error(const Error& error, const World& world) {
   std::string who = world.rank() > 0 ? "rank " + std::to_string(world.rank()) + ": " : "";
@@ -55,7 +67,7 @@ int run_training(const TrainOptions& options) {
   ExitCode code = ExitCode::kFailure;
   bool everywhere = true;  // all ranks find the same mistake at this point
   try {
-    kill_order();  // a misspelled MSO_KILL_AT is refused here
+    check_kill_order();
     loaded = options.config.load();
     everywhere = false;
     if (world.rank() == 0) {

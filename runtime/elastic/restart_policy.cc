@@ -11,6 +11,7 @@ namespace mso {
 bool is_final_exit_code(int exit_code) {
   return exit_code == static_cast<int>(ExitCode::kSuccess) ||
          exit_code == static_cast<int>(ExitCode::kBadUsage) ||
+         exit_code == static_cast<int>(ExitCode::kBadData) ||
          exit_code == static_cast<int>(ExitCode::kNoValidState) ||
          exit_code == static_cast<int>(ExitCode::kStoppedBySignal);
 }
@@ -33,6 +34,8 @@ RestartDecision RestartPolicy::decide(const AttemptOutcome& outcome) {
       return end("finished");
     case static_cast<int>(ExitCode::kBadUsage):
       return end("the configuration or command line was refused");
+    case static_cast<int>(ExitCode::kBadData):
+      return end("the data cannot be used");
     case static_cast<int>(ExitCode::kNoValidState):
       return end("there are snapshots, but none is valid on all ranks");
     case static_cast<int>(ExitCode::kStoppedBySignal):

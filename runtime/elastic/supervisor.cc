@@ -86,7 +86,10 @@ SupervisorReport supervise(const SupervisorOptions& options) {
     const uint64_t metrics_before = metrics.empty() ? 0 : file_size_or_zero(metrics);
     const bool first = report.attempts.empty();
     const SteadyTime begin = steady_clock::now();
-    Attempt attempt(options, signals, first);
+    // "--fresh" is for the beginning: a restart goes on with the run that just began.
+    SupervisorOptions attempt_options = options;
+    if (!first) std::erase(attempt_options.program, "--fresh");
+    Attempt attempt(attempt_options, signals, first);
     if (!first) record.restart_s = seconds(noticed, begin);
 
     bool step_seen = metrics.empty();

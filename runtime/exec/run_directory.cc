@@ -1,6 +1,7 @@
 #include "exec/run_directory.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -29,8 +30,18 @@ std::string timestamp() {
 // What rank 0 does; the others get the result by broadcast.
 RunDirectory prepare(const fs::path& path, bool fresh) {
   RunDirectory run{path, false};
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error)
+    throw Error("train.run_dir cannot be made", path.string() + ": " + error.message(),
+                "give a folder that can be written", ExitCode::kBadUsage);
   const bool is_run = fs::exists(path / "run_id");
   if (fresh && is_run) {
+    // Not under a live run, which would go on writing by the old name.
+    FileDescriptor lock = open_file(path / "attempt.lock", O_RDWR | O_CREAT);
+    if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
+      throw Error("another live run uses this folder", path.string(), "wait for it, or give another train.run_dir",
+                  ExitCode::kBadUsage);
     fs::path aside = path.string() + ".before-" + timestamp();
     for (int i = 2; fs::exists(aside); ++i) aside = path.string() + ".before-" + timestamp() + "-" + std::to_string(i);
     fs::rename(path, aside);
@@ -41,10 +52,7 @@ RunDirectory prepare(const fs::path& path, bool fresh) {
     run.existed = true;
     return run;
   }
-  if (fs::exists(path) && !fs::is_directory(path))
-    throw Error("train.run_dir is not a folder", path.string(), "give another path", ExitCode::kBadUsage);
-  if (fs::is_directory(path))
-    for (const auto& entry : fs::directory_iterator(path)) {
+  for (const auto& entry : fs::directory_iterator(path)) {
       // What a start that was killed before it made its identity may have left.
       const std::string name = entry.path().filename();
       if (name.find(".tmp") == std::string::npos && name != "lock" && name != "attempt")
@@ -57,12 +65,27 @@ RunDirectory prepare(const fs::path& path, bool fresh) {
 }  // namespace
 
 RunDirectory open_run_directory(World& world, const fs::path& path, bool fresh, double timeout_s) {
+  if (path.empty()) throw Error("train.run_dir is empty", "", "give a folder for the run", ExitCode::kBadUsage);
   RunDirectory run{fs::absolute(path).lexically_normal(), false};
   on_rank_zero(world.communicator(), timeout_s, [&] { run = prepare(run.path, fresh); });
   char existed = run.existed;
   broadcast_now(world.communicator(), &existed, 1, 0, timeout_s);
   run.existed = existed != 0;
   return run;
+}
+
+void refuse_unsafe_changes(const Config& before, const Config& now) {
+  std::string refused;
+  for (const ConfigDifference& difference : diff_config(before, now)) {
+    const std::string line = difference.key + ": " + difference.old_value + " → " + difference.new_value;
+    if (difference.safe)
+      log_info("changed since the last attempt: {}", line);
+    else
+      refused += (refused.empty() ? "" : "; ") + line;
+  }
+  if (!refused.empty())
+    throw Error("the run in this folder was made with another configuration", refused,
+                "undo the change to resume, or --fresh to start anew beside it", ExitCode::kBadUsage);
 }
 
 void check_and_record_configuration(const RunDirectory& run, const Config& config) {
@@ -75,17 +98,7 @@ void check_and_record_configuration(const RunDirectory& run, const Config& confi
       throw Error("cannot read the configuration of the run", recorded.string() + ": " + e.what(),
                   "restore the file, or --fresh to start anew beside it", ExitCode::kBadUsage);
     }
-    std::string refused;
-    for (const ConfigDifference& difference : diff_config(before, config)) {
-      std::string line = difference.key + ": " + difference.old_value + " → " + difference.new_value;
-      if (difference.safe)
-        log_info("changed since the last attempt: {}", line);
-      else
-        refused += (refused.empty() ? "" : "; ") + line;
-    }
-    if (!refused.empty())
-      throw Error("the run in this folder was made with another configuration", refused,
-                  "undo the change to resume, or --fresh to start anew beside it", ExitCode::kBadUsage);
+    refuse_unsafe_changes(before, config);
   }
   write_file_durably(recorded, to_json(config).dump(1) + "\n");
   write_file_durably(run.path / "config.yaml", to_yaml(config));

@@ -19,6 +19,9 @@ struct RunDirectory {
 // "PATH.before-YYYYMMDD-HHMMSS". Error (kBadUsage, on all ranks) for a folder that holds something else than a run.
 RunDirectory open_run_directory(World& world, const std::filesystem::path& path, bool fresh, double timeout_s);
 
+// Prints what differs; Error (kBadUsage) naming every key whose new value is not safe to go on with.
+void refuse_unsafe_changes(const Config& before, const Config& now);
+
 // Rank 0, before training: compares with the configuration of the run's earlier attempts and records the present one.
 // Prints each difference; Error (kBadUsage) when one is not safe to go on with, naming all such keys.
 void check_and_record_configuration(const RunDirectory& run, const Config& config);

@@ -12,6 +12,7 @@
 #include "ckpt/level0_store.h"
 #include "ckpt/recovery.h"
 #include "exec/evaluator.h"
+#include "exec/rank_zero.h"
 #include "exec/stop_signal.h"
 #include "record/report_html.h"
 
@@ -21,6 +22,8 @@ namespace {
 
 // Updates left out in a row, for gradients that are not finite, before the run ends: by then it diverged.
 constexpr uint64_t kMaxSkippedUpdates = 20;
+// Steps in a row of which no sample could be used, before the run ends.
+constexpr uint64_t kMaxEmptySteps = 3;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -94,7 +97,11 @@ void Trainer::resume() {
   std::optional<FoundState> found = find_state(parts_.checkpoint_settings, *group);
   std::optional<ResumeRecord> resume_record;
   std::vector<LedgerEntry> replay = Ledger::load(parts_.directory.path / "ledger.jsonl");
+  check_nothing_was_lost(found.has_value());
   if (found) {
+    if (auto recorded = found->records.find("config"); recorded != found->records.end())
+      refuse_unsafe_changes(config_from_json(nlohmann::json::parse(recorded->second), "the snapshot's configuration"),
+                            config_);
     const auto cursor = found->records.find("cursor");
     if (cursor == found->records.end())
       throw Error("the snapshot has no loader cursor", "step " + std::to_string(found->choice.step),
@@ -109,6 +116,14 @@ void Trainer::resume() {
     step_ = report.step;
     if (auto tail = found->records.find("ledger_tail"); tail != found->records.end())
       replay = merge_entries(parse_tail(tail->second), replay);
+    if (is_recorder()) {  // a ledger file that was lost gets back what the snapshot knows
+      std::vector<LedgerEntry> earlier;
+      for (const LedgerEntry& entry : replay)
+        if (entry.step < step_) earlier.push_back(entry);
+      if (ledger_file_->entries().size() < earlier.size())
+        log_warn("ledger.jsonl lacks entries that the snapshot has: written again");
+      ledger_file_->append(earlier);
+    }
     ResumeRecord record;
     record.attempt = static_cast<int>(attempt_);
     record.level = static_cast<int>(report.level);
@@ -165,6 +180,21 @@ LoadReport Trainer::load(const FoundState& found, Communicator& group) {
     log_info("rolled the state of step {} forward over {} kept gradient(s)", found.choice.base_step(),
              found.updates.size());
   return report;
+}
+
+// The diary knows of snapshots that were written: without any of them left this is no new run.
+void Trainer::check_nothing_was_lost(bool found) {
+  on_rank_zero(*data_parallel_, timeout_s_, [&] {
+    if (found || !parts_.directory.existed) return;
+    const auto diary = parts_.directory.path / "metrics.jsonl";
+    MetricsReader reader(diary);
+    Record record;
+    while (reader.next(record))
+      if (const auto* snapshot = std::get_if<SnapshotRecord>(&record); snapshot && snapshot->ok)
+        throw Error("no snapshot is left to resume from",
+                    parts_.directory.path.string() + ": metrics.jsonl has a whole one of step " + std::to_string(snapshot->step),
+                    "restore the run's checkpoints folder, or start anew with --fresh", ExitCode::kNoValidState);
+  });
 }
 
 bool Trainer::train_step() {
@@ -247,6 +277,10 @@ bool Trainer::train_step() {
   // After the step's line: a state that can be resumed from has its step in the diary.
   if (decision.levels != 0) checkpoints_->begin(decision.levels, state_view());
   record_checkpoint_events();
+  empty_steps_ = sums.labels > 0 ? 0 : empty_steps_ + 1;
+  if (empty_steps_ >= kMaxEmptySteps)
+    throw Error("nothing to train on", std::to_string(empty_steps_) + " steps in a row without a label",
+                "ledger.jsonl says why each sample was left out; with \"too_long\" raise data.max_length", ExitCode::kBadData);
   if (skipped_updates_ >= kMaxSkippedUpdates)
     throw Error("training diverged", std::to_string(skipped_updates_) + " steps in a row with a gradient that is not finite",
                 "lower train.learning_rate or lengthen train.warmup_steps, and start with --fresh");

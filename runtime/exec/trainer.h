@@ -54,6 +54,7 @@ class Trainer {
 
  private:
   void resume();
+  void check_nothing_was_lost(bool found);
   LoadReport load(const FoundState& found, Communicator& group);
   // One step; true when a rank was asked to end.
   bool train_step();
@@ -81,6 +82,7 @@ class Trainer {
   std::vector<LedgerEntry> ledger_;  // the same on every rank
   uint64_t step_ = 0;                // finished steps
   StepUpdate last_update_;           // of the step that was finished last; for deltas
+  uint64_t empty_steps_ = 0;         // in a row, of which no sample could be used
   uint64_t skipped_updates_ = 0;     // in a row, for gradients that are not finite
 
   std::unique_ptr<LogsAboveLine> other_ranks_logs_;  // not rank 0: keeps warnings off its live line

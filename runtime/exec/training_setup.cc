@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <sched.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -96,10 +97,11 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   loader_options.prefetch_steps = static_cast<uint64_t>(config.mdp.prefetch_depth.image);
   loader_options.timeout_s = timeout_s;
   parts.loader = std::make_unique<DataLoader>(assembler, loader_options);
+  // The last global batch of the last epoch is completed from the epoch after it, so that no sample is left out.
   parts.total_steps = config.train.steps
                           ? static_cast<uint64_t>(*config.train.steps)
-                          : static_cast<uint64_t>(config.train.epochs * static_cast<double>(data->size()) /
-                                                  static_cast<double>(config.train.global_batch_samples));
+                          : static_cast<uint64_t>(std::ceil(config.train.epochs * static_cast<double>(data->size()) /
+                                                            static_cast<double>(config.train.global_batch_samples)));
 
   parts.graph = build_graph(options);
   parts.plan = make_data_parallel_plan(summarise_llava(hugging_face_config(config.model), config.model.freeze), config, world.size());

@@ -349,12 +349,12 @@ TEST(ConfigDiff, NamesKeysAndWhetherTheyAreSafe) {
     lines.push_back(d.key + ": " + d.old_value + " > " + d.new_value + (d.safe ? " safe" : ""));
   EXPECT_EQ(lines,
             (Strings{"model.text.gone: 2 > (none)", "model.text.h: 1 > 4", "model.text.new.x: (none) > 5",
-                     "data.path: [] > [p]", "train.steps: 5 > auto safe", "train.seed: 42 > 6"}));
+                     "data.path: [] > [p] safe", "train.steps: 5 > auto safe", "train.seed: 42 > 6"}));
 }
 
 TEST(ConfigDiff, WhatTheLossCurveDependsOnIsNotSafe) {
   for (const char* key :
-       {"model.path", "model.text", "model.freeze", "data.path", "data.eval_shards", "data.max_length",
+       {"model.path", "model.text", "model.freeze", "data.eval_shards", "data.max_length",
         "data.template", "data.exact_jpeg", "train.seed", "train.global_batch_samples", "train.learning_rate",
         "train.precision", "train.groups", "train.grad_clip_norm"})
     EXPECT_FALSE(find_config_key(key)->safe) << key;
