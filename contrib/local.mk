@@ -1,2 +1,5 @@
-# Scripts of a source folder.
-EXTRA_DIST += contrib/build contrib/distcheck contrib/install-dependencies contrib/quickstart contrib/run-tests
+# contrib: scripts that are run from the source folder. Those that belong to a part are listed beside it.
+EXTRA_DIST += contrib/bench/README.md contrib/bench/run contrib/bench/common.py contrib/bench/llava_14m.yaml \
+  contrib/bench/make_data.py contrib/bench/training.py contrib/bench/peer_training.py contrib/bench/data.py \
+  contrib/bench/peer_data.py contrib/bench/snapshots.py contrib/bench/peer_checkpoint.py contrib/bench/restart.py \
+  contrib/bench/peer_restart.py contrib/bench/table.py
