@@ -60,7 +60,9 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
       break;
     case 2:
       for (json* pattern : nodes)
-        if (pattern->is_object() && pattern->contains("Regex")) (*pattern)["Regex"] = random_pattern(random);
+        // Only a text: replacing a list or an object would leave its own nodes, still to come, without memory.
+        if (pattern->is_object() && pattern->contains("Regex") && (*pattern)["Regex"].is_string())
+          (*pattern)["Regex"] = random_pattern(random);
       break;
     default:
       node = other;
