@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "io/image.h"
 #include "io/tokenizer.h"
 
@@ -34,8 +35,7 @@ std::string category_of(const Dataset& dataset, uint64_t id, const ShardSample& 
   if (const ShardMember* json = sample.find("json"); json && json->size <= (1 << 20)) {
     try {
       const std::vector<std::byte> bytes = dataset.read(id, *json);
-      const auto document = nlohmann::json::parse(reinterpret_cast<const char*>(bytes.data()),
-                                                  reinterpret_cast<const char*>(bytes.data()) + bytes.size());
+      const auto document = parse_shallow_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
       if (document.is_object() && document.contains("category") && document["category"].is_string())
         return document["category"].get<std::string>();
     } catch (const std::exception&) {  // statistics go on; verify names it

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 
 namespace mso {
 namespace {
@@ -155,7 +156,7 @@ ImageProcessorConfig clip_image_processor(int image_size) {
 ImageProcessorConfig parse_image_processor(const std::string& text, const std::string& origin) {
   Json root;
   try {
-    root = Json::parse(text);
+    root = parse_shallow_json<Json>(text);
   } catch (const Json::exception& e) {
     refuse(std::string("not valid JSON (") + e.what() + ")", origin);
   }

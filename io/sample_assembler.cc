@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "io/utf8.h"
 
 namespace mso {
@@ -151,7 +152,7 @@ std::string SampleAssembler::caption_of(uint64_t id, const ShardSample& sample) 
   std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (json) {
     try {
-      const auto document = nlohmann::json::parse(text);
+      const auto document = parse_shallow_json(text);
       const auto pointer = nlohmann::json::json_pointer(options_.caption);
       if (!document.contains(pointer)) throw BadSampleError("no_caption", "its .json has no " + options_.caption);
       const auto& value = document.at(pointer);

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json_text.h"
 #include "io/json_node.h"
 #include "io/tokenizer_bytes.h"
 #include "io/tokenizer_json.h"
@@ -21,7 +22,7 @@ constexpr uint64_t kMaxFile = uint64_t{512} << 20;
 ordered_json read_json_if_there(const fs::path& path) {
   if (!fs::exists(path)) return nullptr;
   try {
-    return ordered_json::parse(read_file(path, kMaxFile));
+    return parse_shallow_json<ordered_json>(read_file(path, kMaxFile));
   } catch (const ordered_json::exception& error) {
     throw Error("not valid JSON", path.string() + ": " + error.what(), "", ExitCode::kBadUsage);
   }

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "io/json_node.h"
 #include "io/tokenizer_added.h"
@@ -23,7 +24,7 @@ constexpr int kMaxDepth = 8;
 
 json parse_json(const std::string& text, const std::string& name) {
   try {
-    return json::parse(text);
+    return parse_shallow_json(text);
   } catch (const json::exception& error) {
     throw Error("not valid JSON", name + ": " + error.what(), "", ExitCode::kBadUsage);
   }

@@ -1,9 +1,11 @@
 #include "base/config_tree.h"
 
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <charconv>
 #include <cmath>
+#include <sstream>
 
 namespace mso {
 
@@ -15,6 +17,45 @@ constexpr int kMaxDepth = 32;
 constexpr size_t kMaxNodes = 100000;
 
 struct TooLarge {};
+
+struct SecondDocument {
+  int line;
+};
+
+// Reads the events of a text to see that it is one document of bounded size, before a tree of it is built: yaml-cpp
+// takes a closing bracket without an opening one for another empty document, and another, without end.
+class OneDocument : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) throw SecondDocument{mark.line + 1};
+  }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override { value(); }
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override { value(); }
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override { value(); }
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    open();
+  }
+  void OnSequenceEnd() override { --depth_; }
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+    open();
+  }
+  void OnMapEnd() override { --depth_; }
+
+  int documents() const { return documents_; }
+
+ private:
+  void value() {
+    if (++values_ > kMaxNodes) throw TooLarge();
+  }
+  void open() {
+    value();
+    if (++depth_ > kMaxDepth) throw TooLarge();
+  }
+
+  int documents_ = 0, depth_ = 0;
+  size_t values_ = 0;
+};
 
 class Converter {
  public:
@@ -123,17 +164,19 @@ ConfigNode parse_yaml_tree(std::string_view text, const std::string& name,
   ConfigNode empty;
   empty.kind = ConfigNode::Kind::kMap;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(text));
-    if (documents.size() > 1) {
-      mistakes.push_back(
-          {name, "", "holds " + std::to_string(documents.size()) + " YAML documents, only one is read"});
-      return empty;
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    OneDocument check;
+    while (parser.HandleNextDocument(check)) {
     }
-    if (documents.empty()) return empty;
-    return Converter(name, mistakes).convert(documents[0], 0);
+    if (check.documents() == 0) return empty;
+    return Converter(name, mistakes).convert(YAML::Load(std::string(text)), 0);
   } catch (const YAML::Exception& error) {
     const std::string where = error.mark.is_null() ? name : name + ":" + std::to_string(error.mark.line + 1);
     mistakes.push_back({where, "", "not valid YAML: " + error.msg});
+  } catch (const SecondDocument& second) {
+    mistakes.push_back({name + ":" + std::to_string(second.line), "",
+                        "a second YAML document begins here, or a bracket closes that none opened"});
   } catch (const TooLarge&) {
     mistakes.push_back({name, "", "nested too deeply, or far too many values"});
   }

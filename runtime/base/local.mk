@@ -9,6 +9,7 @@ libmso_base_la_SOURCES = \
   runtime/base/glob.cc runtime/base/glob.h \
   runtime/base/hash.cc runtime/base/hash.h \
   runtime/base/host_tensor.cc runtime/base/host_tensor.h \
+  runtime/base/json_text.h \
   runtime/base/kill_point.cc runtime/base/kill_point.h \
   runtime/base/log.cc runtime/base/log.h \
   runtime/base/model_config.cc runtime/base/model_config.h \

@@ -1,6 +1,7 @@
 #include "base/model_config.h"
 
 #include "base/file.h"
+#include "base/json_text.h"
 
 namespace mso {
 
@@ -16,7 +17,7 @@ json read_config_json(const std::string& folder) {
                 "model.path is a Hugging Face folder with config.json", ExitCode::kBadUsage);
   json config;
   try {
-    config = json::parse(read_file(path, uint64_t{1} << 24));
+    config = parse_shallow_json(read_file(path, uint64_t{1} << 24));
   } catch (const json::exception& error) {
     throw Error("cannot read the model's configuration", path.string() + ": " + error.what(), "",
                 ExitCode::kBadUsage);

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 
 namespace mso {
 
@@ -222,7 +223,7 @@ SafetensorsFolder::SafetensorsFolder(const std::filesystem::path& folder_or_file
                 "a model folder holds model.safetensors, or model.safetensors.index.json and its shards");
   Json map;
   try {
-    map = Json::parse(read_file(index, kMaxHeader)).at("weight_map");
+    map = parse_shallow_json<Json>(read_file(index, kMaxHeader)).at("weight_map");
   } catch (const Json::exception& e) {
     throw Error("cannot read the index of shards", index.string(), e.what());
   }

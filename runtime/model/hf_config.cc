@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "base/suggest.h"
 
 namespace mso {
@@ -226,7 +227,7 @@ LlamaConfig parse_text(const Json& json, const std::string& origin, bool strict)
 
 Json parse_json(const std::string& text, const std::string& origin) {
   try {
-    return Json::parse(text);
+    return parse_shallow_json<Json>(text);
   } catch (const Json::exception& e) {
     throw Error("this model configuration cannot be used", origin + " is not JSON: " + e.what(), "",
                 ExitCode::kBadUsage);

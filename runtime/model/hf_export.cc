@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "model/hf_config.h"
 #include "model/parameters.h"
 
@@ -20,7 +21,7 @@ using Json = nlohmann::json;
 Json parse(const std::string& text, const char* what) {
   if (text.empty()) return Json::object();
   try {
-    Json json = Json::parse(text);
+    Json json = parse_shallow_json<Json>(text);
     if (json.is_object()) return json;
   } catch (const Json::exception&) {
   }

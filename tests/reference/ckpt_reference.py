@@ -72,10 +72,20 @@ def main():
         partner = {os.path.basename(p) + open(p, "rb").read(4096).decode(): open(p, "rb").read()
                    for p in glob.glob(f"{folder}/ram/*/*/*/partner/*.h5")}
         assert own and own == partner
+        kinds = {"full": 0, "delta": 0}
         for path in glob.glob(f"{folder}/ram/*/*/*/*/*.h5"):
             with h5py.File(path, "r") as file:
-                assert sorted(file["buffers"]) == ["exp_avg", "exp_avg_sq", "master"]
-                assert "tokenizer" not in file["records"]
+                if "delta" in file.attrs:
+                    kinds["delta"] += 1
+                    assert list(file["buffers"]) == [f"gradient.{file.attrs['step']}"], path
+                    assert file[f"buffers/gradient.{file.attrs['step']}"].dtype == np.float32
+                    assert "update" in file["records"]
+                else:
+                    kinds["full"] += 1
+                    assert sorted(file["buffers"]) == ["exp_avg", "exp_avg_sq", "master"], path
+                assert "tokenizer" not in file["records"] or "delta" not in file.attrs
+        # Own and partner's copies of three ranks: a full state of step 5 and its delta at least.
+        assert kinds["full"] >= 6 and kinds["delta"] >= 6, kinds
         print(f"{compared} elements equal")
     return 0
 

@@ -228,6 +228,8 @@ TEST(ConfigMistakes, BadYaml) {
   EXPECT_NE(mistake("train: *nowhere"), "");
   EXPECT_NE(mistake("train: {}\n---\ndata: {}\n"), "");
   EXPECT_NE(mistake("[a, b]: c"), "");
+  // yaml-cpp reads each of these as empty documents without end.
+  for (const char* text : {"}", "]", "~}", "train: {}\n}\n", "~}]}}}\n", "- a\n]"}) EXPECT_NE(mistake(text), "") << text;
   EXPECT_NE(mistake("train:\n\tseed: 1"), "");
   EXPECT_NE(mistake("&a {train: *a}"), "");  // endless
   EXPECT_NE(mistake("model: {text: &a {x: *a}}"), "");

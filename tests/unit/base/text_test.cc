@@ -3,6 +3,7 @@
 
 #include "base/config_tree.h"
 #include "base/glob.h"
+#include "base/json_text.h"
 #include "base/suggest.h"
 #include "base/units.h"
 
@@ -89,6 +90,18 @@ TEST(PlainScalar, FollowsTheCoreSchema) {
   for (const char* text : {"yes", "inf", ".inf", "nan", "1.2.3", "0x", "0xG", "0x-1", "+-1", "--1", "-", "+",
                            ".", "1e", "12a", "1 2", "1e999"})
     EXPECT_TRUE(resolve_plain_scalar(text).is_string()) << text;
+}
+
+TEST(ParseShallowJson, DepthIsBounded) {
+  EXPECT_EQ(json_depth(""), 0);
+  EXPECT_EQ(json_depth("[[1, {}], []]"), 3);
+  EXPECT_EQ(json_depth(R"({"[[[": "\"[[", "a\\": [1]})"), 2);
+  const auto nested = [](int depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  EXPECT_EQ(parse_shallow_json(nested(kMaxJsonDepth)).dump(), nested(kMaxJsonDepth));
+  EXPECT_THROW(parse_shallow_json(nested(kMaxJsonDepth + 1)), nlohmann::json::exception);
+  EXPECT_THROW(parse_shallow_json(std::string(1000000, '[')), nlohmann::json::exception);
+  EXPECT_THROW(parse_shallow_json("]]]]"), nlohmann::json::exception);
+  EXPECT_THROW(parse_shallow_json<nlohmann::ordered_json>(nested(100)), nlohmann::ordered_json::exception);
 }
 
 TEST(Utf8, WellFormedOnly) {
