@@ -2,7 +2,7 @@
 EXTRA_DIST += tests/cli/config.bats tests/cli/plan.bats \
   tests/fuzz/fuzz_config.cc tests/fuzz/corpus/config/demo.yaml tests/fuzz/corpus/config/llava_stage1.yaml \
   tests/fuzz/corpus/config/mistakes tests/fuzz/corpus/config/overrides tests/fuzz/corpus/config/recursive \
-  tests/fuzz/corpus/config/sample
+  tests/fuzz/corpus/config/sample tests/fuzz/corpus/config/stray_brackets
 # Tests on real ranks, and what runs the tiers.
 EXTRA_DIST += tests/fuzz/run tests/quickstart.test tests/reference/requirements.txt tests/reference/trained_export_reference.py \
   tests/mpi/bad_data.test tests/mpi/damage.test tests/mpi/kill_moments.test tests/mpi/kill_points.test \

@@ -7,6 +7,7 @@
 #include "ckpt/kill_points.h"
 #include "cmd/command.h"
 #include "comm/world.h"
+#include "elastic/standby.h"
 #include "exec/rank_zero.h"
 #include "exec/trainer.h"
 #include "exec/training_setup.h"
@@ -60,6 +61,7 @@ void print_how_to_go_on(const World& world, const Config& config, ExitCode code,
 
 int run_training(const TrainOptions& options) {
   World world;
+  stand_by();
   if (world.size() > 1) set_log_rank(world.rank());
   set_kill_point_rank(world.rank());
   std::unique_ptr<Trainer> trainer;

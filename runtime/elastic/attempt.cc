@@ -89,10 +89,35 @@ int SignalDescriptor::take() {
   return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
 }
 
-Attempt::Attempt(const SupervisorOptions& options, SignalDescriptor& signals, bool first)
-    : options_(options), signals_(signals) {
+bool Launchers::reap() {
+  int status = 0;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+    if (auto launcher = status_.find(pid); launcher != status_.end()) launcher->second = status;
+  return pid == 0;
+}
+
+std::optional<int> Launchers::status(pid_t launcher) const {
+  const auto found = status_.find(launcher);
+  return found == status_.end() ? std::nullopt : found->second;
+}
+
+bool Launchers::kill_all_of(pid_t own) {
+  reap();
+  bool left = false;
+  std::ifstream list("/proc/self/task/" + std::to_string(getpid()) + "/children");
+  for (pid_t child; list >> child;) {
+    if (child != own && status_.contains(child)) continue;
+    kill(child, SIGKILL);
+    left = true;
+  }
+  return !left;
+}
+
+Attempt::Attempt(const SupervisorOptions& options, SignalDescriptor& signals, Launchers& launchers, AttemptKind kind)
+    : options_(options), signals_(signals), launchers_(launchers) {
   // A short path: sockets of the launcher lie under it.
-  if (first) {
+  if (kind == AttemptKind::kFirst) {
     remove_leftovers("/tmp");
     remove_leftovers("/dev/shm");
   }
@@ -105,11 +130,27 @@ Attempt::Attempt(const SupervisorOptions& options, SignalDescriptor& signals, bo
   if (mkfifo(fifo.c_str(), 0600) != 0) throw system_error("cannot make a FIFO", fifo.string());
   // Also for writing, so that it never reads as ended.
   reports_ = open_file(fifo, O_RDWR | O_NONBLOCK);
-  spawn(first);
+  if (kind == AttemptKind::kStandby) {
+    const std::filesystem::path go = folder_ / "go";
+    if (mkfifo(go.c_str(), 0600) != 0) throw system_error("cannot make a FIFO", go.string());
+  }
+  spawn(kind);
+  launchers_.add(launcher_);
 }
 
 Attempt::~Attempt() {
   if (!over_) kill_everything();
+  launchers_.forget(launcher_);
+}
+
+void Attempt::go() {
+  // Readers that wait in open(2) go on now; those that come later find a writer.
+  go_ = open_file(folder_ / "go", O_RDWR | O_NONBLOCK);
+}
+
+bool Attempt::launcher_alive() {
+  launchers_.reap();
+  return !launchers_.status(launcher_);
 }
 
 std::vector<std::string> Attempt::command_line() const {
@@ -123,7 +164,7 @@ std::vector<std::string> Attempt::command_line() const {
   return command;
 }
 
-void Attempt::spawn(bool first) {
+void Attempt::spawn(AttemptKind kind) {
   const std::vector<std::string> command = command_line();
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -147,7 +188,9 @@ void Attempt::spawn(bool first) {
   if (null >= 0) dup2(null, STDIN_FILENO);
   setenv("MSO_RANK_STATUS", fifo.c_str(), 1);
   setenv("MSO_SUPERVISED", "1", 1);
-  if (!first) unsetenv("MSO_KILL_AT");  // a fault is injected once
+  if (kind != AttemptKind::kFirst) unsetenv("MSO_KILL_AT");  // a fault is injected once
+  unsetenv("MSO_STANDBY");
+  if (kind == AttemptKind::kStandby) setenv("MSO_STANDBY", (folder_ / "go").c_str(), 1);
   // Open MPI 4 and 5: its files where they can be removed after a kill; more ranks than cores; root in
   // containers.
   setenv("OMPI_MCA_orte_tmpdir_base", folder_.c_str(), 1);
@@ -186,7 +229,7 @@ bool Attempt::wait(double timeout_s) {
 
     read_reports();
     while (int signal = signals_.take()) handle_signal(signal);
-    reap();
+    launchers_.reap();
     for (auto& [number, rank] : ranks_) {
       if (rank.status || !rank.shim_fd.valid()) continue;
       pollfd gone{rank.shim_fd.get(), POLLIN, 0};
@@ -255,13 +298,6 @@ void Attempt::handle_signal(int signal) {
   leave_deadline_ = after(options_.stop_timeout_s);
 }
 
-void Attempt::reap() {
-  int status = 0;
-  for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-    if (pid == launcher_) launcher_status_ = status;
-  }
-}
-
 // What the reports add up to; true when the attempt is over.
 bool Attempt::judge() {
   if (over_) return true;
@@ -282,8 +318,8 @@ bool Attempt::judge() {
     ended += rank.status.has_value();
     if (rank.status && worst == 0) worst = shell_code(*rank.status);
   }
-  if (launcher_status_) {
-    const int code = final_code_ ? *final_code_ : worst != 0 ? worst : shell_code(*launcher_status_);
+  if (const std::optional<int> launcher_status = launchers_.status(launcher_)) {
+    const int code = final_code_ ? *final_code_ : worst != 0 ? worst : shell_code(*launcher_status);
     std::string what = final_code_ ? final_what_ : "all ranks: " + describe_exit_code(code);
     if (!started())
       what =
@@ -321,27 +357,17 @@ void Attempt::end(int exit_code, std::string what) {
 void Attempt::kill_everything() {
   std::error_code ignored;
   std::filesystem::remove(folder_ / "status", ignored);  // a rank that comes up only now leaves by itself
-  if (!launcher_status_) kill(launcher_, SIGKILL);
+  if (!launchers_.status(launcher_)) kill(launcher_, SIGKILL);
   for (const auto& [number, rank] : ranks_) {
     if (rank.status) continue;
     if (rank.shim > 0) kill(rank.shim, SIGKILL);
     if (rank.pid > 0) kill(rank.pid, SIGKILL);
   }
   // Orphans come to this process: the job is gone when there is no child left. The next attempt must not meet
-  // a rank of this one (locks, RAM disk).
+  // a rank of this one (locks, RAM disk). What is below another attempt's launcher is none of its business.
   const SteadyTime give_up = steady_clock::now() + kKillPatience;
-  const std::string children = "/proc/self/task/" + std::to_string(getpid()) + "/children";
-  while (steady_clock::now() < give_up) {
-    int status = 0;
-    pid_t pid;
-    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-      if (pid == launcher_) launcher_status_ = status;
-    }
-    if (pid < 0 && errno == ECHILD) break;
-    std::ifstream list(children);
-    for (pid_t child; list >> child;) kill(child, SIGKILL);
+  while (steady_clock::now() < give_up && !launchers_.kill_all_of(launcher_))
     std::this_thread::sleep_for(milliseconds(1));
-  }
   if (steady_clock::now() >= give_up)
     log_warn("a process of the last attempt does not end (waiting for a disk?)");
   std::filesystem::remove_all(folder_, ignored);

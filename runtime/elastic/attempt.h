@@ -29,13 +29,37 @@ class SignalDescriptor {
   FileDescriptor fd_;
 };
 
+// Launchers of attempts, of which there may be two at a time: one runs, one stands by. All of them and all orphans are
+// this process's children.
+class Launchers {
+ public:
+  void add(pid_t launcher) { status_[launcher] = std::nullopt; }
+  // Takes the ends of all children that have ended. False when no child is left.
+  bool reap();
+  // As wait(2) gives it; none while it lives.
+  std::optional<int> status(pid_t launcher) const;
+  void forget(pid_t launcher) { status_.erase(launcher); }
+  // Kills all children but the launchers of other attempts than `own`; true when there are none such left.
+  bool kill_all_of(pid_t own);
+
+ private:
+  std::map<pid_t, std::optional<int>> status_;
+};
+
+enum class AttemptKind { kFirst, kRestart, kStandby };
+
 class Attempt {
  public:
-  // Starts the launcher. `first`: the first attempt of this supervisor.
-  Attempt(const SupervisorOptions& options, SignalDescriptor& signals, bool first);
+  // Starts the launcher. A standby's ranks load what they need and wait for go(); what they report is kept until then.
+  Attempt(const SupervisorOptions& options, SignalDescriptor& signals, Launchers& launchers, AttemptKind kind);
   // Ends whatever is left.
   ~Attempt();
   Attempt(const Attempt&) = delete;
+
+  // The ranks of a standby begin.
+  void go();
+  // Whether the launcher lives: a standby that is gone is of no use.
+  bool launcher_alive();
 
   // Waits for events (signals, ranks' reports) for at most `timeout_s`; true once the attempt is over. When
   // it returns true all its processes are gone.
@@ -56,24 +80,23 @@ class Attempt {
     FileDescriptor shim_fd;     // pidfd: readable when mso-rank is gone
     std::optional<int> status;  // as wait(2) gives it; set when it has ended
   };
-  void spawn(bool first);
+  void spawn(AttemptKind kind);
   std::vector<std::string> command_line() const;
   void read_reports();
   void note_report(const std::string& line);
   void handle_signal(int signal);
-  void reap();
   bool judge();
   void end(int exit_code, std::string what);
   void kill_everything();
 
   const SupervisorOptions& options_;
   SignalDescriptor& signals_;
+  Launchers& launchers_;
   std::filesystem::path folder_,
       memory_folder_;  // of this attempt: FIFO and launcher's files; shared segments
-  FileDescriptor reports_;
+  FileDescriptor reports_, go_;
   std::string partial_line_;
   pid_t launcher_ = 0;
-  std::optional<int> launcher_status_;
   std::map<int, Rank> ranks_;
   std::optional<int> final_code_;  // a rank has left saying that this is the end
   std::string final_what_;

@@ -3,6 +3,7 @@ noinst_LTLIBRARIES += libmso_elastic.la
 libmso_elastic_la_SOURCES = \
   runtime/elastic/attempt.cc runtime/elastic/attempt.h \
   runtime/elastic/restart_policy.cc runtime/elastic/restart_policy.h \
+  runtime/elastic/standby.cc runtime/elastic/standby.h \
   runtime/elastic/supervisor.cc runtime/elastic/supervisor.h
 libmso_elastic_la_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS)
 

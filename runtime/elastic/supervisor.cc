@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -46,6 +47,17 @@ bool sleep_unless_stopped(SignalDescriptor& signals, double delay_s) {
   return true;
 }
 
+// Null where none is wanted or can be started: the next attempt then starts from nothing, as ever.
+std::unique_ptr<Attempt> start_standby(const SupervisorOptions& options, SignalDescriptor& signals, Launchers& launchers) {
+  if (!options.standby) return nullptr;
+  try {
+    return std::make_unique<Attempt>(options, signals, launchers, AttemptKind::kStandby);
+  } catch (const Error& error) {
+    log_warn("no ranks stand by for a restart: {}", error.what());
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 long last_recorded_step(const std::filesystem::path& metrics, uint64_t from) {
@@ -74,22 +86,34 @@ long last_recorded_step(const std::filesystem::path& metrics, uint64_t from) {
 
 SupervisorReport supervise(const SupervisorOptions& options) {
   SignalDescriptor signals;
+  Launchers launchers;
   RestartPolicy policy(options.limits);
   SupervisorReport report;
   const std::filesystem::path metrics = options.run_dir.empty() ? "" : options.run_dir / "metrics.jsonl";
   long best_step = metrics.empty() ? -1 : last_recorded_step(metrics);
   SteadyTime noticed{}, previous_end{};
   std::string previous;
+  // "--fresh" is for the beginning: a restart goes on with the run that just began.
+  SupervisorOptions restart_options = options;
+  std::erase(restart_options.program, "--fresh");
+  std::unique_ptr<Attempt> standby;
 
   for (;;) {
     AttemptRecord record;
     const uint64_t metrics_before = metrics.empty() ? 0 : file_size_or_zero(metrics);
     const bool first = report.attempts.empty();
     const SteadyTime begin = steady_clock::now();
-    // "--fresh" is for the beginning: a restart goes on with the run that just began.
-    SupervisorOptions attempt_options = options;
-    if (!first) std::erase(attempt_options.program, "--fresh");
-    Attempt attempt(attempt_options, signals, first);
+    std::unique_ptr<Attempt> owned = std::move(standby);
+    if (owned && owned->launcher_alive()) {
+      record.from_standby = true;
+      owned->go();
+      log_info("the ranks that stood by take over");
+    } else {
+      owned.reset();
+      owned = std::make_unique<Attempt>(first ? options : restart_options, signals, launchers,
+                                        first ? AttemptKind::kFirst : AttemptKind::kRestart);
+    }
+    Attempt& attempt = *owned;
     if (!first) record.restart_s = seconds(noticed, begin);
 
     bool step_seen = metrics.empty();
@@ -99,6 +123,7 @@ SupervisorReport supervise(const SupervisorOptions& options) {
       const SteadyTime now = steady_clock::now();
       record.first_step_s = seconds(first ? begin : noticed, now);
       if (!first) log_info("a step is finished {:.2f} s after {}", record.first_step_s, previous);
+      standby = start_standby(restart_options, signals, launchers);
     }
     previous_end = noticed;
     noticed = attempt.noticed();

@@ -19,6 +19,9 @@ struct SupervisorOptions {
   std::filesystem::path rank_program;  // mso-rank
   std::filesystem::path run_dir;       // metrics.jsonl there shows progress; empty: none is looked for
   RestartLimits limits;
+  // Once an attempt has finished a step, the next one's ranks are started, and wait with their libraries loaded and MPI
+  // up (MSO_STANDBY, see standby.h) to take over at once. `program` must know of it.
+  bool standby = false;
   double stop_timeout_s =
       120;  // for ranks to take a snapshot and leave, after the supervisor was told to stop
   double leave_timeout_s = 60;  // for the other ranks to leave, after one has ended well
@@ -29,6 +32,7 @@ struct AttemptRecord {
   AttemptOutcome outcome;
   std::string what;          // "rank 1 (pid 4711): killed by signal 9 (Killed)"
   long last_step = -1;       // highest step in metrics.jsonl when it ended; -1: none
+  bool from_standby = false;  // its ranks stood by
   double restart_s = -1;     // from the end of the previous attempt being noticed to this one's start
   double first_step_s = -1;  // the same to its first finished step; -1: it finished none
 };

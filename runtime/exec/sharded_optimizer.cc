@@ -24,6 +24,10 @@ ShardedOptimizer::ShardedOptimizer(TrainingGraph& graph, Communicator& group, st
       exp_avg_sq_(shard_.size),
       gatherer_(group, buckets_, DType::kF32) {
   for (int i = 0; i < std::max(1, options_.gradient_buffers); ++i) gradients_.emplace_back(shard_.size);
+  take_weights();
+}
+
+void ShardedOptimizer::take_weights() {
   for (const ShardPiece& piece : shard_.pieces)
     std::memcpy(master_.data() + piece.shard_offset, graph_.weights() + piece.flat_offset, piece.count * sizeof(float));
 }

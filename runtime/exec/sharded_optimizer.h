@@ -25,8 +25,11 @@ struct OptimizerOptions {
 
 class ShardedOptimizer {
  public:
-  // Takes the graph's present weights as master weights. `graph` and `group` must outlive the optimizer.
+  // Takes the graph's present weights as master weights (take_weights). `graph` and `group` must outlive the optimizer.
   ShardedOptimizer(TrainingGraph& graph, Communicator& group, std::vector<Bucket> buckets, OptimizerOptions options);
+
+  // The graph's weights become the master weights.
+  void take_weights();
 
   // Where the reduced, still unscaled gradient sum of this rank's shard goes in the step that leads to `step` finished
   // ones. [shard size] Stays as it is for the next gradient_buffers - 1 steps.

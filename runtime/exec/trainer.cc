@@ -135,6 +135,8 @@ void Trainer::resume() {
   } else if (world_.rank() == 0 && parts_.directory.existed) {
     log_info("no snapshot was written before the last end: starting again from step 0");
   }
+  parts_.fill_weights(/*trainable=*/!found);
+  if (!found) optimizer_->take_weights();
   optimizer_->publish_weights(timeout_s_);
   // Entries after the state are replayed: a sample that could not be used then is not used now, whatever its file says
   // today, so that repeated steps equal their first run.

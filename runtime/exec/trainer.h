@@ -2,6 +2,7 @@
 // signal asks for an end. The step boundary is the one place where snapshots start and a plan may change.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -33,7 +34,8 @@ struct TrainingParts {
   RunDirectory directory;
   std::unique_ptr<RunAttempt> attempt;  // holds the lock on the run folder
   CheckpointSettings checkpoint_settings;
-  std::unique_ptr<TrainingGraph> graph;
+  std::unique_ptr<TrainingGraph> graph;       // its weights are zero until fill_weights or a snapshot
+  std::function<void(bool trainable)> fill_weights;  // initial values: of what is frozen, and of what trains where asked
   std::unique_ptr<DataLoader> loader;
   std::shared_ptr<const SampleAssembler> held_out;  // null: no evaluation
   int decoder_threads = 1;

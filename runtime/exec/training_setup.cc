@@ -53,7 +53,8 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
 
   // What can be refused is refused before the run folder is touched.
   std::shared_ptr<const Tokenizer> tokenizer = make_tokenizer(config);
-  const ModelOptions options = model_options(config);
+  ModelOptions options = model_options(config);
+  options.values = false;  // a snapshot has them, or the trainer asks for them
   const LlavaConfig model = model_config(options);
   if (tokenizer->vocabulary_size() > model.text.vocab_size)
     throw Error("the tokenizer has more tokens than the model's vocabulary",
@@ -103,7 +104,13 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
                           : static_cast<uint64_t>(std::ceil(config.train.epochs * static_cast<double>(data->size()) /
                                                             static_cast<double>(config.train.global_batch_samples)));
 
+  const auto outline = std::make_shared<const ModelOutline>(outline_model(options));
+  check_weights(options, *outline);
   parts.graph = build_graph(options);
+  parts.fill_weights = [options, outline, graph = parts.graph.get()](bool trainable) {
+    fill_parameters(options, *outline, trainable ? graph->weights() : nullptr, graph->frozen_weights());
+    graph->frozen_weights_changed();
+  };
   parts.plan = make_data_parallel_plan(summarise_llava(hugging_face_config(config.model), config.model.freeze), config, world.size());
 
   parts.directory = open_run_directory(world, config.train.run_dir, fresh, timeout_s);

@@ -24,6 +24,11 @@ ModelOutline outline_model(const ModelOptions& options) {
   return outline;
 }
 
+void check_weights(const ModelOptions& options, const ModelOutline& outline) {
+  if (!options.path.empty())
+    match_parameters(SafetensorsFolder(options.path), outline.layouts, outline.config.text.tie_word_embeddings);
+}
+
 void fill_parameters(const ModelOptions& options, const ModelOutline& outline, float* trainable,
                      float* frozen) {
   if (!options.path.empty()) {
@@ -35,8 +40,8 @@ void fill_parameters(const ModelOptions& options, const ModelOutline& outline, f
   for (size_t i = 0; i < outline.parameters.size(); ++i) {
     const bool is_frozen = outline.frozen[i];
     const FlatLayout& layout = is_frozen ? outline.layouts.frozen : outline.layouts.trainable;
-    initialise(outline.parameters[i], options.seed,
-               (is_frozen ? frozen : trainable) + layout.tensors[next[is_frozen]++].offset);
+    const size_t offset = layout.tensors[next[is_frozen]++].offset;
+    if (float* values = is_frozen ? frozen : trainable) initialise(outline.parameters[i], options.seed, values + offset);
   }
 }
 

@@ -22,7 +22,7 @@ struct ModelOptions {
   std::string path;
   uint64_t seed = 0;    // of initial values
   double init_std = 0;  // > 0 replaces initializer_range of projector and decoder
-  bool values = true;   // false: weights stay zero (a checkpoint will fill them)
+  bool values = true;   // false: weights stay zero, fill_parameters() or a snapshot fills them
   ComputeType compute = ComputeType::kF32;
   bool recompute = false;           // keep only each layer's input and run its forward again during backward
   std::vector<std::string> freeze;  // stage names or patterns of parameter names, see base/glob.h
@@ -41,7 +41,12 @@ struct ModelOutline {
 };
 ModelOutline outline_model(const ModelOptions& options);
 
-// Writes initial values, or those of options.path, into flat buffers of outline.layouts.
+// Errors that fill_parameters() would find in options.path, from the files' headers alone: a weight that is missing, too
+// much or of another shape.
+void check_weights(const ModelOptions& options, const ModelOutline& outline);
+
+// Writes initial values, or those of options.path, into flat buffers of outline.layouts. Without `trainable` (null) only
+// the frozen ones.
 void fill_parameters(const ModelOptions& options, const ModelOutline& outline, float* trainable,
                      float* frozen);
 

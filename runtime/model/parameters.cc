@@ -180,8 +180,8 @@ void initialise(const ParameterSpec& spec, uint64_t seed, float* out) {
   }
 }
 
-void load_parameters(const SafetensorsFolder& folder, const ParameterLayouts& layouts, bool tied,
-                     float* trainable, float* frozen) {
+std::map<std::string, std::string> match_parameters(const SafetensorsFolder& folder, const ParameterLayouts& layouts,
+                                                    bool tied) {
   std::map<std::string, std::string> found;  // logical name → name in the file
   for (const std::string& name : folder.names()) {
     const std::string logical = logical_name(name);
@@ -193,8 +193,8 @@ void load_parameters(const SafetensorsFolder& folder, const ParameterLayouts& la
                   name + " and " + it->second + " in " + folder.file_of(name).string(),
                   "keep one of the two spellings");
   }
-  for (auto [layout, buffer] :
-       {std::pair(&layouts.trainable, trainable), std::pair(&layouts.frozen, frozen)}) {
+  std::map<std::string, std::string> matched;
+  for (const FlatLayout* layout : {&layouts.trainable, &layouts.frozen}) {
     for (const FlatTensor& tensor : layout->tensors) {
       auto it = found.find(tensor.name);
       if (it == found.end())
@@ -206,14 +206,22 @@ void load_parameters(const SafetensorsFolder& folder, const ParameterLayouts& la
                     it->second + " in " + folder.file_of(it->second).string() + ": " +
                         shape_text(entry.shape) + ", the model needs " + shape_text(tensor.shape),
                     "config.json and the weights belong to different models");
-      folder.read_f32(it->second, 0, tensor.count, buffer + tensor.offset);
-      found.erase(it);
+      matched.insert(found.extract(it));
     }
   }
   if (!found.empty())
     throw Error("a weight has no place in the model",
                 found.begin()->second + " in " + folder.file_of(found.begin()->second).string(),
                 "this model has parts that are not supported, or config.json belongs to another model");
+  return matched;
+}
+
+void load_parameters(const SafetensorsFolder& folder, const ParameterLayouts& layouts, bool tied, float* trainable,
+                     float* frozen) {
+  const std::map<std::string, std::string> names = match_parameters(folder, layouts, tied);
+  for (auto [layout, buffer] : {std::pair(&layouts.trainable, trainable), std::pair(&layouts.frozen, frozen)})
+    for (const FlatTensor& tensor : layout->tensors)
+      if (buffer != nullptr) folder.read_f32(names.at(tensor.name), 0, tensor.count, buffer + tensor.offset);
 }
 
 }  // namespace mso

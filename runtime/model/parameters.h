@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -48,8 +49,12 @@ ParameterLayouts split_layouts(const std::vector<ParameterSpec>& specs, const st
 // order.
 void initialise(const ParameterSpec& spec, uint64_t seed, float* out);
 
-// Fills the flat buffers of `layouts` from a model folder. Missing, additional or wrongly shaped tensors are
-// Errors that name them and the file. `tied`: a language_model.lm_head.weight in the file is not read.
+// Which tensor of a model folder each of `layouts` is: logical name to name in the files. Missing, additional or wrongly
+// shaped tensors are Errors that name them and the file. `tied`: a language_model.lm_head.weight in the file is not read.
+std::map<std::string, std::string> match_parameters(const SafetensorsFolder& folder, const ParameterLayouts& layouts,
+                                                    bool tied);
+
+// Fills the flat buffers of `layouts` from a model folder, with the errors of match_parameters(). A null buffer is left out.
 void load_parameters(const SafetensorsFolder& folder, const ParameterLayouts& layouts, bool tied,
                      float* trainable, float* frozen);
 

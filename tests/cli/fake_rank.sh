@@ -3,6 +3,10 @@
 # fake_rank.sh WORK; WORK/script has lines "ATTEMPT RANK ACTION [ARGUMENT]" (* matches any).
 work=$1
 rank=${OMPI_COMM_WORLD_RANK:-0}
+if [ -n "$MSO_STANDBY" ]; then  # as mso train does, before anything else
+  echo $$ >"$work/standing-by-$rank"
+  : <"$MSO_STANDBY" || exit 1
+fi
 attempt=1
 while ! mkdir "$work/rank-$rank.$attempt" 2>/dev/null; do attempt=$((attempt + 1)); done
 echo $$ >"$work/rank-$rank.$attempt/pid"
@@ -19,6 +23,10 @@ while read -r a r action argument; do
     step) step "$argument" ;;
     next-step) step "$attempt" ;;
     sleep) sleep "$argument" ;;
+    wait-standby) while [ ! -e "$work/standing-by-0" ] || [ ! -e "$work/standing-by-1" ]; do sleep 0.05; done ;;
+    keep-standby) cp "$work/standing-by-1" "$work/standing-by-1.first" ;;
+    forget-standby) rm -f "$work"/standing-by-* ;;
+    kill-standby) kill -9 $(cat "$work/standing-by-$argument"); sleep 3 ;;  # mpirun takes a second or two to end
     # A program that takes a snapshot on SIGUSR1 and leaves with 75.
     snapshot) trap 'echo snapshot >>"$work/snapshots"; exit 75' USR1; touch "$work/ready-$rank"
       i=0; while [ $i -lt 600 ]; do sleep 0.05; i=$((i + 1)); done ;;

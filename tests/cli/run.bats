@@ -168,6 +168,62 @@ wait_for() { for _ in $(seq 200); do [ -e "$1" ] && return; sleep 0.05; done; re
   ! ls -d /tmp/mso-run-$job-* /dev/shm/mso-run-$job-*
 }
 
+@test "standby: after a finished step the ranks of a restart are there, and take over" {
+  script '1 0 step 17' '1 0 sleep 50' '1 1 wait-standby' '1 1 keep-standby' '1 1 kill 9' '2 0 step 18'
+  mso_run 2 --standby
+  [ "$status" -eq 0 ]
+  [ "$(attempts)" -eq 2 ]
+  [ "$(cat "$work/rank-1.2/pid")" -eq "$(cat "$work/standing-by-1.first")" ]
+  [[ "$output" == *"stood by"* ]]
+  nothing_left
+}
+
+@test "standby: several restarts in a row, each by ranks that stood by" {
+  script '1 0 step 1' '1 0 sleep 50' '1 1 wait-standby' '1 1 forget-standby' '1 1 kill 9' \
+    '2 0 step 2' '2 0 sleep 50' '2 1 wait-standby' '2 1 forget-standby' '2 1 kill 11' \
+    '3 0 step 3' '3 1 wait-standby' '3 1 exit 7'
+  mso_run 2 --standby
+  [ "$status" -eq 0 ]
+  [ "$(attempts)" -eq 4 ]
+  [ "$(grep -c 'stood by' <<<"$output")" -eq 3 ]
+  nothing_left
+}
+
+@test "standby: none before a step is finished, and what is left of one that died is of no harm" {
+  script '1 1 sleep 1' '1 1 kill 9' '1 0 sleep 50'
+  mso_run 2 --standby
+  [ "$status" -eq 0 ]
+  [ ! -e "$work/standing-by-0" ]
+  rm -rf "$work"/rank-* "$work"/metrics.jsonl
+
+  script '1 0 step 17' '1 0 sleep 50' '1 1 wait-standby' '1 1 kill-standby 1' '1 1 kill 9'
+  mso_run 2 --standby
+  [ "$status" -eq 0 ]
+  [ "$(attempts)" -eq 2 ]
+  [[ "$output" != *"stood by"* ]]
+  nothing_left
+}
+
+@test "standby: a job's end, and the supervisor's, is its end" {
+  script '* 0 step 17' '* * wait-standby'
+  mso_run 2 --standby
+  [ "$status" -eq 0 ]
+  [ "$(attempts)" -eq 1 ]
+  nothing_left
+  ls -d /tmp/mso-run-*-* 2>/dev/null | while read -r folder; do pid=${folder#/tmp/mso-run-}; [ -d "/proc/${pid%-*}" ]; done
+
+  rm -rf "$work"/rank-* "$work"/standing-by-* "$work"/metrics.jsonl
+  script '* 0 step 17' '* * deaf'
+  "$build/mso" run -n 2 --standby --run-dir "$work" --program "$fake" -- "$work" 3>&- &
+  job=$!
+  wait_for "$work/standing-by-0"
+  wait_for "$work/standing-by-1"
+  kill -9 $job
+  wait $job || true
+  for _ in $(seq 100); do pgrep -f "fake_rank.sh $work" >/dev/null || break; sleep 0.05; done
+  nothing_left
+}
+
 @test "nothing is tried again where nothing can start" {
   MPIEXEC=/nonexistent/mpirun mso_run 2
   [ "$status" -ne 0 ]

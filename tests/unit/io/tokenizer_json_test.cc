@@ -105,10 +105,19 @@ TEST(TokenizerJson, RefusesWhatItDoesNotKnowAndSaysWhere) {
         << c.pointer << " " << c.value << ": " << refusal(root);
   }
   json deep = {{"type", "NFC"}};
-  for (int i = 0; i < 2000; ++i) deep = {{"type", "Sequence"}, {"normalizers", json::array({deep})}};
+  for (int i = 0; i < 20; ++i) deep = {{"type", "Sequence"}, {"normalizers", json::array({deep})}};
   json root = small();
   root["normalizer"] = deep;
   EXPECT_NE(refusal(root).find("too deeply"), std::string::npos);
+  // As text, and so deep that a walk over its tree would end the stack.
+  std::string endless = small().dump();
+  endless.insert(1, "\"normalizer\": " + std::string(1000000, '[') + std::string(1000000, ']') + ", ");
+  try {
+    make_json_tokenizer(endless, "t.json", [](const Tokenizer&) { return std::string("{}"); });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("nested"), std::string::npos) << error.what();
+  }
 }
 
 TEST(TokenizerJson, UnknownCharacters) {
