@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "node/thread_place.h"
 
 namespace mso {
 namespace {
@@ -184,6 +185,8 @@ bool DataLoader::Impl::take(std::shared_ptr<StepWork>* work, size_t* slot) {
 
 void DataLoader::Impl::work() {
   pthread_setname_np(pthread_self(), "mso-decode");
+  if (const std::string problem = place_this_thread(ThreadClass::kImage); !problem.empty() && log_allowed("decoder_place"))
+    log_warn("decoder threads are not where the job's CPU sets put them: {}", problem);
   std::unique_lock lock(mutex);
   try {
     while (!stop) {

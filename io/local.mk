@@ -62,19 +62,19 @@ EXTRA_DIST += \
 check_PROGRAMS += tokenize
 tokenize_SOURCES = tests/reference/tokenize.cc
 tokenize_CXXFLAGS = $(AM_CXXFLAGS)
-tokenize_LDADD = libmso_io.la libmso_base.la
+tokenize_LDADD = libmso_io.la libmso_node.la libmso_base.la
 
 # Reference tests compare it with Pillow and with the image processors of transformers.
 check_PROGRAMS += process_image
 process_image_SOURCES = tests/reference/process_image.cc
 process_image_CXXFLAGS = $(AM_CXXFLAGS)
-process_image_LDADD = libmso_io.la libmso_base.la
+process_image_LDADD = libmso_io.la libmso_node.la libmso_base.la
 
 # Speed of decoding, by hand: make decode_bench; contrib/bench/decode_bench.py compares it with Pillow.
 EXTRA_PROGRAMS += decode_bench
 decode_bench_SOURCES = contrib/bench/decode_bench.cc
 decode_bench_CXXFLAGS = $(AM_CXXFLAGS)
-decode_bench_LDADD = libmso_io.la libmso_base.la -lpthread
+decode_bench_LDADD = libmso_io.la libmso_node.la libmso_base.la -lpthread
 
 if HAVE_GTEST
 check_PROGRAMS += io_tests
@@ -94,7 +94,7 @@ io_tests_SOURCES = \
   tests/unit/io/tokenizer_json_test.cc \
   tests/unit/io/tokenizer_test.cc
 io_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS)
-io_tests_LDADD = libmso_io.la libmso_base.la $(GTEST_LIBS)
+io_tests_LDADD = libmso_io.la libmso_node.la libmso_base.la $(GTEST_LIBS)
 endif
 endif
 

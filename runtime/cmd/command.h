@@ -24,6 +24,7 @@ std::vector<Command> all_commands();
 Command train_command();   // train.cc
 Command run_command();     // run.cc
 Command plan_command();    // plan.cc
+Command check_command();   // check.cc
 Command config_command();  // config.cc
 Command data_command();    // data.cc
 Command ckpt_command();    // ckpt.cc

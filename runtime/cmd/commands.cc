@@ -17,6 +17,7 @@ std::vector<Command> all_commands() {
 #endif
   commands.push_back(run_command());
   commands.push_back(plan_command());
+  commands.push_back(check_command());
   commands.push_back(config_command());
 #if defined(MSO_HAVE_IO) && defined(MSO_WITH_DATA_COMMAND)
   commands.push_back(data_command());

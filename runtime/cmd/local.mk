@@ -2,7 +2,7 @@
 # convenience libraries here, and -DMSO_WITH_..._COMMAND (commands.cc lists it then).
 bin_PROGRAMS += mso
 mso_SOURCES = runtime/cmd/main.cc runtime/cmd/command.h runtime/cmd/ckpt_export.h runtime/cmd/commands.cc \
-  runtime/cmd/config.cc runtime/cmd/plan.cc runtime/cmd/run.cc
+  runtime/cmd/check.cc runtime/cmd/config.cc runtime/cmd/plan.cc runtime/cmd/run.cc
 mso_CPPFLAGS = $(AM_CPPFLAGS) -DMSO_PKGLIBEXECDIR='"$(pkglibexecdir)"'
 mso_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS)
 mso_LDADD =
@@ -34,4 +34,4 @@ mso_CPPFLAGS += -DMSO_WITH_REPORT_COMMAND
 mso_LDADD += libmso_record.la
 
 # What everything above stands on comes last.
-mso_LDADD += libmso_elastic.la libmso_plan.la libmso_model_files.la libmso_comm.la libmso_node.la libmso_base.la
+mso_LDADD += libmso_elastic.la libmso_plan.la libmso_model_files.la libmso_comm.la libmso_node_read.la libmso_node.la libmso_base.la

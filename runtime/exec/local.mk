@@ -24,6 +24,7 @@ libmso_exec_la_SOURCES = \
   runtime/exec/evaluator.cc runtime/exec/evaluator.h \
   runtime/exec/gradient_norm.cc runtime/exec/gradient_norm.h \
   runtime/exec/learning_rate.cc runtime/exec/learning_rate.h \
+  runtime/exec/node_preparations.cc runtime/exec/node_preparations.h \
   runtime/exec/parameter_groups.cc runtime/exec/parameter_groups.h \
   runtime/exec/rank_zero.cc runtime/exec/rank_zero.h \
   runtime/exec/run_directory.cc runtime/exec/run_directory.h \
@@ -39,6 +40,6 @@ check_PROGRAMS += exec_tests
 TESTS += exec_tests
 exec_tests_SOURCES = tests/unit/exec/roll_forward_test.cc tests/unit/exec/schedule_test.cc
 exec_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
-exec_tests_LDADD = libmso_exec.la libmso_ckpt.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_base.la $(TORCH_LIBS) $(GTEST_LIBS)
+exec_tests_LDADD = libmso_exec.la libmso_ckpt.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_node.la libmso_base.la $(TORCH_LIBS) $(GTEST_LIBS)
 endif
 endif

@@ -14,6 +14,7 @@
 #include "exec/evaluator.h"
 #include "exec/rank_zero.h"
 #include "exec/stop_signal.h"
+#include "memory/slice_scope.h"
 #include "record/report_html.h"
 
 namespace mso {
@@ -404,6 +405,7 @@ ExitCode Trainer::end(ExitCode code, const std::string& message) {
     metrics_->write(record);
     metrics_->sync();
     log_info("{}", message);
+    if (const SliceTable* slices = slice_table()) log_info("memory slices at the end: {}", slices->describe());
     write_report();
   }
   return code;

@@ -11,9 +11,11 @@
 #include "base/log.h"
 #include "base/model_config.h"
 #include "exec/model_setup.h"
+#include "exec/node_preparations.h"
 #include "exec/rank_zero.h"
 #include "io/picture_decoder.h"
 #include "node/ram_disk.h"
+#include "node/thread_place.h"
 #include "plan/model_summary.h"
 #include "plan/plan.h"
 
@@ -49,6 +51,7 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   check_same_configuration(world, config);
   if (config.train.device == "cuda")
     throw Error("train.device: cuda is not available yet", "training runs on CPU ranks", "use auto or cpu", ExitCode::kBadUsage);
+  adopt_node_preparations(world, timeout_s);
   at::set_num_threads(static_cast<int>(config.parallel.threads_per_rank));
 
   // What can be refused is refused before the run folder is touched.
@@ -85,8 +88,11 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   if (held_out) parts.held_out = std::make_shared<SampleAssembler>(held_out, tokenizer, decoder, assembler_options);
 
   const DecoderThreads threads = decoder_threads(config, usable_cores(), world.local_size());
-  if (!threads.note.empty() && world.rank() == 0) log_info("{}", threads.note);
+  const bool cpus_given = decoder_cpus_given(ThreadClass::kImage) > 0;
+  if (!threads.note.empty() && !cpus_given && world.rank() == 0) log_info("{}", threads.note);
   parts.decoder_threads = static_cast<int>(threads.image);
+  // Where the job's CPU sets say what decodes, as many threads as there are CPUs for it.
+  if (cpus_given && !config.data.decoder_threads) parts.decoder_threads = decoder_cpus_given(ThreadClass::kImage);
   DataLoaderOptions loader_options;
   loader_options.seed = static_cast<uint64_t>(config.train.seed);
   loader_options.batch_samples = static_cast<uint64_t>(config.train.global_batch_samples);

@@ -14,12 +14,18 @@
 #include <vector>
 
 #include "base/error.h"
+#include "memory/slice_scope.h"
 
 namespace mso {
 
 namespace {
 
-constexpr size_t kHeader = 64;  // in front of each block: its size; keeps blocks aligned to 64
+constexpr size_t kHeader = 64;  // in front of each block; keeps blocks aligned to 64
+struct BlockHeader {
+  size_t size;
+  int slice;  // that is charged for it; -1: none
+};
+static_assert(sizeof(BlockHeader) <= kHeader);
 constexpr size_t kHugePage = size_t{2} << 20;
 
 // Blocks come in sizes of eight steps per power of two: at most an eighth is wasted, and a step with slightly
@@ -55,7 +61,31 @@ class HostPool final : public c10::Allocator {
     if (data != nullptr) instance().give(data);
   }
 
+  // A slice that is full is the user's limit, not the machine's: the message names it.
+  static void charge(int slice, size_t size) {
+    SliceTable* table = slice_table();
+    if (slice < 0 || table->take(slice, size)) return;
+    throw Error("a memory slice is full", std::to_string(size) + " more bytes asked of " +
+                table->use()[static_cast<size_t>(slice)].name + " (" + table->describe() + ")",
+                "a larger slice (--mso-gpu-slices), a smaller data.micro_batch_tokens, or model.activation_recomputation");
+  }
+
   void* take(size_t size) {
+    const int slice = current_slice();
+    charge(slice, size);
+    char* block = nullptr;
+    try {
+      block = find_block(size);
+    } catch (...) {
+      if (slice >= 0) slice_table()->give(slice, size);
+      throw;
+    }
+    const BlockHeader header{size, slice};
+    std::memcpy(block, &header, sizeof header);
+    return block + kHeader;
+  }
+
+  char* find_block(size_t size) {
     std::lock_guard lock(mutex_);
     live_ += size;
     peak_ = std::max(peak_, live_);
@@ -63,7 +93,7 @@ class HostPool final : public c10::Allocator {
       char* block = it->second.back();
       it->second.pop_back();
       kept_ -= size;
-      return block + kHeader;
+      return block;
     }
     if (live_ + kept_ > peak_ + peak_ / 2) trim();
     const size_t alignment = size >= kHugePage ? kHugePage : kHeader;
@@ -80,14 +110,15 @@ class HostPool final : public c10::Allocator {
                   "lower data.micro_batch_tokens or set model.activation_recomputation");
     }
     if (alignment == kHugePage) ::madvise(block, size, MADV_HUGEPAGE);
-    std::memcpy(block, &size, sizeof size);
-    return block + kHeader;
+    return block;
   }
 
   void give(void* data) {
     char* block = static_cast<char*>(data) - kHeader;
-    size_t size;
-    std::memcpy(&size, block, sizeof size);
+    BlockHeader header;
+    std::memcpy(&header, block, sizeof header);
+    const size_t size = header.size;
+    if (header.slice >= 0) slice_table()->give(header.slice, size);
     std::lock_guard lock(mutex_);
     live_ -= size;
     kept_ += size;

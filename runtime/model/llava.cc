@@ -128,7 +128,7 @@ StageBatch LlavaGraph::prepare(const MicroBatch& batch, bool all_rows) const {
 at::Tensor LlavaGraph::features(const StageBatch& batch, std::unique_ptr<Kept>* vision_kept,
                                 std::unique_ptr<Kept>* projector_kept) {
   if (!batch.media.defined()) return {};
-  return projector_.forward(batch, vision_.forward(batch, {}, vision_kept), projector_kept);
+  return run_forward(projector_, batch, run_forward(vision_, batch, {}, vision_kept), projector_kept);
 }
 
 LossSums LlavaGraph::forward_backward(const MicroBatch& micro_batch,
@@ -143,15 +143,15 @@ LossSums LlavaGraph::forward_backward(const MicroBatch& micro_batch,
     const bool decoder_backward = decoder_.trainable() || batch.media_gradient;
     at::Tensor media = features(batch, vision_.trainable() ? &vision_kept : nullptr,
                                 batch.media_gradient ? &projector_kept : nullptr);
-    at::Tensor rows = decoder_.forward(batch, media, decoder_backward ? &decoder_kept : nullptr);
+    at::Tensor rows = run_forward(decoder_, batch, media, decoder_backward ? &decoder_kept : nullptr);
     sums.loss = loss_.forward(batch, rows, &loss_kept).item<double>();
     media = rows = at::Tensor();
     at::Tensor gradient = loss_.backward(batch, std::move(loss_kept), {}, true, sink);
     if (decoder_backward)
-      gradient = decoder_.backward(batch, std::move(decoder_kept), gradient, batch.media_gradient, sink);
+      gradient = run_backward(decoder_, batch, std::move(decoder_kept), gradient, batch.media_gradient, sink);
     if (batch.media_gradient) {
-      gradient = projector_.backward(batch, std::move(projector_kept), gradient, vision_.trainable(), sink);
-      if (vision_.trainable()) vision_.backward(batch, std::move(vision_kept), gradient, false, sink);
+      gradient = run_backward(projector_, batch, std::move(projector_kept), gradient, vision_.trainable(), sink);
+      if (vision_.trainable()) run_backward(vision_, batch, std::move(vision_kept), gradient, false, sink);
     }
   }
   sink.flush();
@@ -165,7 +165,7 @@ LossSums LlavaGraph::evaluate(const MicroBatch& micro_batch) {
   sums.labels = static_cast<int64_t>(batch.targets.size());
   if (sums.labels > 0)
     sums.loss =
-        loss_.forward(batch, decoder_.forward(batch, features(batch, nullptr, nullptr), nullptr), nullptr)
+        loss_.forward(batch, run_forward(decoder_, batch, features(batch, nullptr, nullptr), nullptr), nullptr)
             .item<double>();
   return sums;
 }
@@ -173,7 +173,7 @@ LossSums LlavaGraph::evaluate(const MicroBatch& micro_batch) {
 at::Tensor LlavaGraph::logits(const MicroBatch& micro_batch) {
   c10::InferenceMode no_autograd;
   const StageBatch batch = prepare(micro_batch, true);
-  return loss_.logits(decoder_.forward(batch, features(batch, nullptr, nullptr), nullptr)).to(at::kFloat);
+  return loss_.logits(run_forward(decoder_, batch, features(batch, nullptr, nullptr), nullptr)).to(at::kFloat);
 }
 
 std::unique_ptr<TrainingGraph> build_graph(const ModelOptions& options) {

@@ -30,14 +30,14 @@ if BUILD_TRAIN
 noinst_PROGRAMS += tests/reference/parity
 tests_reference_parity_SOURCES = tests/reference/parity.cc
 tests_reference_parity_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
-tests_reference_parity_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_base.la $(TORCH_LIBS)
+tests_reference_parity_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_node.la libmso_base.la $(TORCH_LIBS)
 endif
 
 if BUILD_TRAIN
 EXTRA_PROGRAMS += contrib/bench/model_bench
 contrib_bench_model_bench_SOURCES = contrib/bench/model_bench.cc
 contrib_bench_model_bench_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
-contrib_bench_model_bench_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_base.la $(TORCH_LIBS)
+contrib_bench_model_bench_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_node.la libmso_base.la $(TORCH_LIBS)
 endif
 EXTRA_DIST += contrib/bench/peer_model.py tests/reference/make_reference.py tests/reference/export_reference.py \
   tests/reference/README.md \
@@ -49,7 +49,7 @@ if BUILD_IO
 noinst_PROGRAMS += tests/reference/export_model
 tests_reference_export_model_SOURCES = tests/reference/export_model.cc
 tests_reference_export_model_CXXFLAGS = $(AM_CXXFLAGS)
-tests_reference_export_model_LDADD = libmso_io.la libmso_model_files.la libmso_comm.la libmso_base.la
+tests_reference_export_model_LDADD = libmso_io.la libmso_model_files.la libmso_comm.la libmso_node.la libmso_base.la
 endif
 
 if HAVE_GTEST
@@ -57,12 +57,12 @@ check_PROGRAMS += model_files_tests
 TESTS += model_files_tests
 model_files_tests_SOURCES = tests/unit/model/hf_config_test.cc
 model_files_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS)
-model_files_tests_LDADD = libmso_model_files.la libmso_comm.la libmso_base.la $(GTEST_LIBS)
+model_files_tests_LDADD = libmso_model_files.la libmso_comm.la libmso_node.la libmso_base.la $(GTEST_LIBS)
 if BUILD_TRAIN
 check_PROGRAMS += model_tests
 TESTS += model_tests
 model_tests_SOURCES = tests/unit/model/graph_test.cc tests/unit/model/kernels_test.cc
 model_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(TORCH_CFLAGS)
-model_tests_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_comm.la libmso_base.la $(TORCH_LIBS) $(GTEST_LIBS)
+model_tests_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_comm.la libmso_node.la libmso_base.la $(TORCH_LIBS) $(GTEST_LIBS)
 endif
 endif

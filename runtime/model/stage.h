@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "io/micro_batch.h"
+#include "memory/slice_scope.h"
 #include "model/training_graph.h"
 
 namespace mso {
@@ -75,5 +76,16 @@ class Stage {
  protected:
   StageInfo info_;
 };
+
+// A stage's work, its tensors charged to the stage's memory slice.
+inline at::Tensor run_forward(Stage& stage, const StageBatch& batch, const at::Tensor& input, std::unique_ptr<Kept>* kept) {
+  const SliceScope scope(stage.info().name);
+  return stage.forward(batch, input, kept);
+}
+inline at::Tensor run_backward(Stage& stage, const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient,
+                               bool want_input_gradient, GradientSink& sink) {
+  const SliceScope scope(stage.info().name);
+  return stage.backward(batch, std::move(kept), std::move(gradient), want_input_gradient, sink);
+}
 
 }  // namespace mso

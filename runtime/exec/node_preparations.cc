@@ -1,0 +1,61 @@
+#include "exec/node_preparations.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "memory/slice_scope.h"
+#include "node/node_facts.h"
+#include "node/nvme_lanes.h"
+#include "node/nvme_sysfs.h"
+#include "node/thread_place.h"
+
+namespace mso {
+
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+void adopt_slices(const World& world) {
+  std::unique_ptr<SliceTable> table = SliceTable::from_environment();
+  if (!table) return;
+  if (world.local_rank() == 0) log_info("memory slices on {}: {}", world.node(), table->describe());
+  set_slice_table(table.release());  // tensors of the whole process are charged to it, until its end
+}
+
+void compare_drives_of_nodes(World& world, double timeout_s) {
+  // All ranks take part or none: whether the plugin was asked is the same on all.
+  const std::vector<std::string> modes = all_gather_text(world.communicator(), variable("MSO_CHECK"), timeout_s);
+  if (modes[0].empty() || modes[0] == "off") return;
+  std::string mine;
+  if (world.local_rank() == 0)
+    mine = format_node_drives({world.node(), current_boot_id(), read_nvme()});
+  std::vector<NodeDrives> nodes;
+  for (const std::string& text : all_gather_text(world.communicator(), mine, timeout_s))
+    if (std::optional<NodeDrives> drives = parse_node_drives(text)) nodes.push_back(std::move(*drives));
+  const DriveReport report = compare_drives(nodes);
+  if (world.rank() == 0)
+    for (const std::string& path : report.multipath) log_info("NVMe multipath: {}", path);
+  if (report.duplicates.empty()) return;
+  std::string all;
+  for (const std::string& duplicate : report.duplicates) all += (all.empty() ? "" : "; ") + duplicate;
+  if (modes[0] == "prod")
+    throw Error("NVMe drives of the job's nodes have the same identifier", all,
+                "give each an identifier of its own, or --mso-check=staging", ExitCode::kBadUsage);
+  if (world.rank() == 0) log_warn("NVMe drives of the job's nodes have the same identifier: {}", all);
+}
+
+}  // namespace
+
+void adopt_node_preparations(World& world, double timeout_s) {
+  if (const std::string problem = place_this_thread(ThreadClass::kCompute); !problem.empty())
+    log_warn("this rank does not compute where the job's CPU sets put it: {}", problem);
+  adopt_slices(world);
+  compare_drives_of_nodes(world, timeout_s);
+}
+
+}  // namespace mso

@@ -1,0 +1,26 @@
+// Reads the facts of this node from hwloc, NVML and sysfs. Only mso-node-facts and `mso check` link this; the plugin reads
+// the file they keep.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "node/node_facts.h"
+#include "node/nvme_sysfs.h"
+
+namespace mso {
+
+// Every CPU of the machine, those outside the caller's cpuset too. `synthetic`: an hwloc description such as
+// "pack:2 numa:1 core:4 pu:2", or an .xml file of lstopo, instead of this machine. Built without hwloc: from sysfs.
+std::vector<CpuFact> read_cpus(const std::string& synthetic = "");
+// The same from <root>/sys/devices/system alone.
+std::vector<CpuFact> read_cpus_sysfs(const std::filesystem::path& root = "/");
+
+// NVML is opened at run time (libnvidia-ml.so.1, or `library`); without it no GPUs, and `*note` says why.
+std::vector<GpuFact> read_gpus(std::string* note, const std::filesystem::path& root = "/", const std::string& library = "");
+
+// All of it.
+NodeFacts read_node_facts(const std::filesystem::path& root = "/");
+
+}  // namespace mso

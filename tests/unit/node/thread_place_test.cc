@@ -1,0 +1,104 @@
+// Threads go where the variables say; what the kernel refuses is said, not fatal.
+#include "node/thread_place.h"
+
+#include <gtest/gtest.h>
+#include <linux/ioprio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "made_up_node.h"
+
+namespace mso {
+namespace {
+
+class ThreadPlace : public testing::Test {
+ protected:
+  void SetUp() override { clear(); }
+  void TearDown() override { clear(); }
+  static void clear() {
+    for (const char* name : {kImageCpusVariable, kVideoCpusVariable, kComputeCpusVariable, kImageCgroupVariable,
+                             kVideoCgroupVariable, kIoPriorityVariable})
+      ::unsetenv(name);
+  }
+  // In a thread of its own: the mask of the test itself stays.
+  template <typename Body>
+  static void in_thread(Body body) {
+    std::thread thread(body);
+    thread.join();
+  }
+};
+
+TEST_F(ThreadPlace, NothingSetNothingDone) {
+  const CpuSet before = current_cpus();
+  ASSERT_FALSE(before.empty());
+  for (ThreadClass kind : {ThreadClass::kCompute, ThreadClass::kImage, ThreadClass::kVideo}) {
+    EXPECT_EQ(place_this_thread(kind), "");
+    EXPECT_EQ(decoder_cpus_given(kind), 0);
+  }
+  EXPECT_EQ(current_cpus(), before);
+}
+
+TEST_F(ThreadPlace, AThreadRunsOnItsSet) {
+  const CpuSet all = current_cpus();
+  const std::string last = std::to_string(all.back());
+  ::setenv(kImageCpusVariable, last.c_str(), 1);
+  ::setenv(kComputeCpusVariable, format_cpu_list(all).c_str(), 1);
+  EXPECT_EQ(decoder_cpus_given(ThreadClass::kImage), 1);
+  in_thread([&] {
+    EXPECT_EQ(place_this_thread(ThreadClass::kImage), "");
+    EXPECT_EQ(current_cpus(), CpuSet{all.back()});
+    in_thread([&] {  // a thread starts with its maker's set and finds its own again
+      EXPECT_EQ(current_cpus(), CpuSet{all.back()});
+      EXPECT_EQ(place_this_thread(ThreadClass::kCompute), "");
+      EXPECT_EQ(current_cpus(), all);
+    });
+  });
+  EXPECT_EQ(current_cpus(), all);
+}
+
+TEST_F(ThreadPlace, WhatIsRefusedIsSaid) {
+  const CpuSet all = current_cpus();
+  for (const char* bad : {"8000", "x", "3-1"}) {
+    ::setenv(kImageCpusVariable, bad, 1);
+    in_thread([&] {
+      EXPECT_NE(place_this_thread(ThreadClass::kImage).find(std::string("MSO_CPUS_IMAGE ") + bad), std::string::npos) << bad;
+      EXPECT_EQ(current_cpus(), all);
+    });
+  }
+  ::unsetenv(kImageCpusVariable);
+  ::setenv(kImageCgroupVariable, "/nothing/there", 1);
+  ::setenv(kIoPriorityVariable, "rt:0", 1);
+  in_thread([] {
+    const std::string problem = place_this_thread(ThreadClass::kImage);
+    EXPECT_NE(problem.find("/nothing/there"), std::string::npos);
+    EXPECT_NE(problem.find("rt:0"), std::string::npos);
+    EXPECT_EQ(place_this_thread(ThreadClass::kCompute), "");  // decoders only
+  });
+}
+
+TEST_F(ThreadPlace, IoPriorityIsSet) {
+  in_thread([] {
+    if (!set_io_priority("be:6")) GTEST_SKIP() << "ioprio_set is refused here";
+    EXPECT_EQ(::syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0), IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 6));
+    for (const char* bad : {"", "be:8", "be:", "be:66", "rt:1", "none"}) EXPECT_FALSE(set_io_priority(bad)) << bad;
+  });
+}
+
+TEST_F(ThreadPlace, WritesItsNumberIntoTheCgroup) {
+  const MadeUpNode made;
+  made.write("group/tasks", "");
+  ::setenv(kVideoCgroupVariable, (made / "group").c_str(), 1);
+  in_thread([&] {
+    EXPECT_EQ(place_this_thread(ThreadClass::kVideo), "");
+    std::ifstream in(made / "group/tasks");
+    long id = 0;
+    in >> id;
+    EXPECT_EQ(id, ::syscall(SYS_gettid));
+  });
+}
+
+}  // namespace
+}  // namespace mso
