@@ -8,3 +8,6 @@ EXTRA_DIST += tests/fuzz/run tests/quickstart.test tests/reference/requirements.
   tests/mpi/bad_data.test tests/mpi/damage.test tests/mpi/kill_moments.test tests/mpi/kill_points.test \
   tests/mpi/ranks.test tests/mpi/reshard.test tests/mpi/signals.test tests/mpi/storage.test tests/mpi/variants.test \
   tests/mpi/tiny.yaml tests/mpi/training.py
+# In a virtual machine: what this kernel may lack.
+EXTRA_DIST += tests/vm/vmrun tests/vm/vmrun-build tests/vm/vmrun-init tests/vm/common.bash tests/vm/nvme.bats tests/vm/cgroup2.bats \
+  tests/vm/guest/drives.sh tests/vm/guest/fabrics.sh tests/vm/guest/node_tests.sh tests/vm/guest/nvmet.bash tests/vm/guest/rdma.sh

@@ -1,6 +1,7 @@
 #include "node/cgroup.h"
 
 #include <fcntl.h>
+#include <glob.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -94,7 +95,8 @@ void make_threaded_children(const fs::path& parent, const DecoderCgroups& made, 
   write_value(parent / "cgroup.subtree_control", "+cpuset");
   write_value(made.image / "cpuset.cpus", format_cpu_list(image));
   write_value(made.video / "cpuset.cpus", format_cpu_list(video));
-  // A thread may be moved by who may write to both ends and to what is above both: nothing else is given away.
+  // A thread may be moved by who may write to both ends and to cgroup.procs of what is above both: nothing else is given.
+  give_to(parent / "cgroup.procs", owner);
   give_to(parent / "cgroup.threads", owner);
   give_to(made.image / "cgroup.threads", owner);
   give_to(made.video / "cgroup.threads", owner);
@@ -197,6 +199,29 @@ std::vector<std::string> remove_decoder_cgroups(const fs::path& parent, const st
     if (!gone) left.push_back(child.string());
   }
   return left;
+}
+
+std::vector<fs::path> step_cgroups(const CgroupMounts& mounts, uint32_t job, uint32_t step, const std::string& node) {
+  std::string name = "step_" + std::to_string(step);
+  if (step == 0xfffffffb) name = "step_batch";
+  if (step == 0xfffffffa) name = "step_interactive";
+  std::vector<std::string> patterns;
+  const std::string below = "job_" + std::to_string(job) + "/" + name;
+  if (mounts.version == 2) {
+    for (const char* scope : {"/system.slice/*slurmstepd.scope/", "/system.slice/*slurmd.service/", "/*slurmstepd.scope/"})
+      patterns.push_back(mounts.unified.string() + scope + below + "/user/task_*");
+  } else {
+    // With several slurmd on a machine each has a tree of its own.
+    for (const std::string& tree : {std::string("/slurm"), "/slurm_" + node}) patterns.push_back(mounts.cpuset.string() + tree + "/uid_*/" + below);
+  }
+  std::vector<fs::path> found;
+  for (const std::string& pattern : patterns) {
+    glob_t matches = {};
+    if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &matches) == 0)
+      found.insert(found.end(), matches.gl_pathv, matches.gl_pathv + matches.gl_pathc);
+    ::globfree(&matches);
+  }
+  return found;
 }
 
 }  // namespace mso

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -28,7 +29,8 @@ std::optional<std::filesystem::path> cgroup_of(const CgroupMounts& mounts, pid_t
 std::optional<std::string> cgroup_path_in(std::string_view proc_cgroup, int version);
 
 // Children of one task's cgroup for its decoder threads. Made by root in the task's parent (slurmstepd), given to `owner`
-// with nothing but what moving own threads takes: v1: the child's `tasks`; v2: `cgroup.threads` of child and parent. v2
+// with nothing but what moving own threads takes: v1: the child's `tasks`; v2: `cgroup.threads` of child and parent,
+// and `cgroup.procs` of the parent. v2
 // parents get cgroup.max.depth 1 and cgroup.max.descendants 2, so that the task can make nothing below.
 struct DecoderCgroups {
   std::filesystem::path parent, image, video;
@@ -39,5 +41,11 @@ DecoderCgroups make_decoder_cgroups(const CgroupMounts& mounts, const std::files
 // Removes them; a child whose threads are not gone within `deadline_s` is left, and named in the result (empty: all gone).
 std::vector<std::string> remove_decoder_cgroups(const std::filesystem::path& parent,
                                                 const std::string& name, double deadline_s);
+
+// The cgroups of a Slurm step on this machine that can have such children: v1: the step's, in the cpuset tree; v2: its
+// tasks'. Found by name (v1: of the node's slurmd,
+// which may not be the only one), so that they can be cleaned by whoever comes later.
+std::vector<std::filesystem::path> step_cgroups(const CgroupMounts& mounts, uint32_t job, uint32_t step,
+                                                const std::string& node);
 
 }  // namespace mso

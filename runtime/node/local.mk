@@ -5,8 +5,10 @@ libmso_node_la_SOURCES = \
   runtime/node/cgroup.cc runtime/node/cgroup.h \
   runtime/node/cpu_list.cc runtime/node/cpu_list.h \
   runtime/node/cpu_sets.cc runtime/node/cpu_sets.h \
+  runtime/node/cpu_sysfs.cc runtime/node/cpu_sysfs.h \
   runtime/node/gpu_slices.cc runtime/node/gpu_slices.h \
   runtime/node/node_facts.cc runtime/node/node_facts.h \
+  runtime/node/nvme_identify.cc runtime/node/nvme_identify.h \
   runtime/node/nvme_lanes.cc runtime/node/nvme_lanes.h \
   runtime/node/nvme_sysfs.cc runtime/node/nvme_sysfs.h \
   runtime/node/ram_disk.cc runtime/node/ram_disk.h \

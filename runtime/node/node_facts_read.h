@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "node/cpu_sysfs.h"
 #include "node/node_facts.h"
 #include "node/nvme_sysfs.h"
 
@@ -14,8 +15,6 @@ namespace mso {
 // Every CPU of the machine, those outside the caller's cpuset too. `synthetic`: an hwloc description such as
 // "pack:2 numa:1 core:4 pu:2", or an .xml file of lstopo, instead of this machine. Built without hwloc: from sysfs.
 std::vector<CpuFact> read_cpus(const std::string& synthetic = "");
-// The same from <root>/sys/devices/system alone.
-std::vector<CpuFact> read_cpus_sysfs(const std::filesystem::path& root = "/");
 
 // NVML is opened at run time (libnvidia-ml.so.1, or `library`); without it no GPUs, and `*note` says why.
 std::vector<GpuFact> read_gpus(std::string* note, const std::filesystem::path& root = "/", const std::string& library = "");

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <map>
 
+#include "node/nvme_identify.h"
+
 namespace mso {
 
 namespace fs = std::filesystem;
@@ -110,6 +112,14 @@ NvmeFacts read_nvme(const fs::path& root) {
   }
   std::ranges::sort(facts.controllers, {}, [](const NvmeController& drive) { return std::stoi(drive.name.substr(4)); });
   for (auto& [name, ns] : namespaces) facts.namespaces.push_back(std::move(ns));
+  if (root != "/") return facts;
+  for (const NvmeController& drive : facts.controllers) {
+    const bool shown = std::ranges::any_of(facts.namespaces, [&](const NvmeNamespace& ns) {
+      return std::ranges::find(ns.paths, drive.name) != ns.paths.end();
+    });
+    if (!shown)
+      for (NvmeNamespace& hidden : identify_namespaces(drive.name)) facts.namespaces.push_back(std::move(hidden));
+  }
   return facts;
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -11,6 +12,7 @@
 
 #include "base/error.h"
 #include "made_up_node.h"
+#include "node/thread_place.h"
 
 namespace mso {
 namespace {
@@ -91,6 +93,60 @@ TEST(Cgroups, ADecoderThreadIsHeldByItsV1Child) {
     EXPECT_FALSE(fs::exists(parent / "mso_1.video"));
   }
   EXPECT_EQ(::rmdir(parent.c_str()), 0);
+}
+
+TEST(Cgroups, AreFoundByStep) {
+  const MadeUpNode made;
+  CgroupMounts mounts{1, "", made / "cpuset", {}};
+  made.write("cpuset/slurm_n1/uid_5/job_7/step_0/tasks", "");
+  made.write("cpuset/slurm_n2/uid_5/job_7/step_0/tasks", "");
+  made.write("cpuset/slurm_n1/uid_5/job_77/step_0/tasks", "");
+  EXPECT_EQ(step_cgroups(mounts, 7, 0, "n1"), (std::vector<fs::path>{made / "cpuset/slurm_n1/uid_5/job_7/step_0"}));
+  EXPECT_TRUE(step_cgroups(mounts, 7, 1, "n1").empty());
+  mounts = {2, made / "unified", "", {}};
+  made.write("unified/system.slice/slurmstepd.scope/job_7/step_batch/user/task_0/x", "");
+  EXPECT_EQ(step_cgroups(mounts, 7, 0xfffffffb, "n1").size(), 1u);
+}
+
+// A machine with cgroup v2 and root: the virtual machine of tests/vm.
+TEST(Cgroups, ADecoderThreadIsHeldByItsThreadedChild) {
+  const CgroupMounts mounts = find_cgroup_mounts();
+  if (mounts.version != 2 || ::geteuid() != 0) GTEST_SKIP() << "no cgroup v2 here, or not root";
+  const fs::path top = mounts.unified / ("mso-test-" + std::to_string(::getpid())), task = top / "task_0";
+  if (::mkdir(top.c_str(), 0755) != 0) GTEST_SKIP() << "may not make cgroups here";
+  auto put = [](const fs::path& file, const std::string& value) {
+    std::ofstream out(file);
+    out << value << std::flush;
+    return out.good();
+  };
+  ASSERT_TRUE(put(top / "cgroup.subtree_control", "+cpuset +memory"));
+  ASSERT_EQ(::mkdir(task.c_str(), 0755), 0);
+  const CpuSet all = current_cpus();
+  const pid_t child = ::fork();
+  if (child == 0) {  // the task
+    put(task / "cgroup.procs", std::to_string(::getpid()));
+    const DecoderCgroups made = make_decoder_cgroups(mounts, task, "mso_0", {all.back()}, {all.front()}, 12345);
+    if (::setgid(12345) != 0 || ::setuid(12345) != 0) ::_exit(2);
+    ::setenv(kImageCgroupVariable, made.image.c_str(), 1);
+    int failed = 0;
+    std::thread([&] {
+      if (place_this_thread(ThreadClass::kImage) != "") failed |= 4;
+      if (current_cpus() != CpuSet{all.back()}) failed |= 8;
+      set_current_cpus(all);  // a wider mask does not lead out
+      if (current_cpus() != CpuSet{all.back()}) failed |= 16;
+    }).join();
+    if (current_cpus() != all) failed |= 32;  // the others stay where they were
+    if (put(made.image / "cpuset.cpus", format_cpu_list(all))) failed |= 64;
+    if (::mkdir((task / "own").c_str(), 0755) == 0 || ::mkdir((made.image / "own").c_str(), 0755) == 0) failed |= 128;
+    ::_exit(failed);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "failed steps, bits: " << (status >> 8);
+  EXPECT_NE(::mkdir((task / "third").c_str(), 0755), 0);  // number limited, root too
+  EXPECT_TRUE(remove_decoder_cgroups(task, "mso_0", 2).empty());
+  EXPECT_EQ(::rmdir(task.c_str()), 0);  // nothing stands in slurmstepd's way
+  EXPECT_EQ(::rmdir(top.c_str()), 0);
 }
 
 TEST(Cgroups, NoneMountedIsAnError) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "node/nvme_identify.h"
 #include "node/nvme_sysfs.h"
 #include "made_up_node.h"
 
@@ -172,6 +173,31 @@ TEST(DriveIdentifiers, TravelAsText) {
   EXPECT_TRUE(compare_drives(many).duplicates.empty());
   many[999].nvme.namespaces[7].uuid = many[0].nvme.namespaces[0].uuid;
   EXPECT_EQ(compare_drives(many).duplicates.size(), 1u);
+}
+
+TEST(DriveIdentifiers, AreReadFromTheDrivesOwnList) {
+  std::vector<unsigned char> list(4096, 0);
+  const auto put = [&](size_t at, unsigned char type, unsigned char length) {
+    list[at] = type, list[at + 1] = length;
+    for (size_t i = 0; i < length && at + 4 + i < list.size(); ++i) list[at + 4 + i] = static_cast<unsigned char>(i + 16 * type);
+  };
+  put(0, 1, 8), put(12, 2, 16), put(32, 3, 16);
+  NvmeNamespace ns;
+  read_identifiers(list.data(), list.size(), &ns);
+  EXPECT_EQ(ns.eui64, "1011121314151617");
+  EXPECT_EQ(ns.nguid, "20212223-2425-2627-2829-2a2b2c2d2e2f");
+  EXPECT_EQ(ns.uuid, "30313233-3435-3637-3839-3a3b3c3d3e3f");
+  NvmeNamespace cut;
+  read_identifiers(list.data(), 40, &cut);  // ends within the third
+  EXPECT_EQ(cut.uuid, "");
+  EXPECT_EQ(cut.nguid, ns.nguid);
+  for (size_t i = 0; i < 64; ++i)
+    for (unsigned char value : {0, 1, 3, 255}) {  // reads no further than it is told, whatever a drive says
+      std::vector<unsigned char> odd(list.begin(), list.begin() + 64);
+      odd[i] = value;
+      read_identifiers(odd.data(), odd.size(), &cut);
+    }
+  EXPECT_TRUE(identify_namespaces("nvme-none").empty());
 }
 
 // ---- sysfs ----
