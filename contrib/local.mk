@@ -3,3 +3,4 @@ EXTRA_DIST += contrib/bench/README.md contrib/bench/run contrib/bench/common.py 
   contrib/bench/make_data.py contrib/bench/training.py contrib/bench/peer_training.py contrib/bench/data.py \
   contrib/bench/peer_data.py contrib/bench/snapshots.py contrib/bench/peer_checkpoint.py contrib/bench/restart.py \
   contrib/bench/peer_restart.py contrib/bench/table.py
+EXTRA_DIST += contrib/slurm/prolog.d/mso contrib/slurm/epilog.d/mso

@@ -127,6 +127,33 @@ AC_DEFUN([MSO_WITH_CUDA], [
   AM_CONDITIONAL([HAVE_CUDA], [test "$have_cuda" = yes])
 ])
 
+# MSO_WITH_SLURM: spank.h, for the plugin. It is compiled for the Slurm it is found in and links with nothing of it.
+AC_DEFUN([MSO_WITH_SLURM], [
+  AC_ARG_WITH([slurm], [AS_HELP_STRING([--with-slurm@<:@=DIR@:>@], [Slurm installation; default: where slurm/spank.h is; --without-slurm: no plugin])],
+    [], [with_slurm=check])
+  have_slurm=no
+  SLURM_CFLAGS= SLURM_BINDIR=/usr/bin SLURM_VERSION=
+  AS_IF([test "$with_slurm" != no], [
+    AS_CASE([$with_slurm], [yes|check], [], [SLURM_CFLAGS="-I$with_slurm/include" SLURM_BINDIR="$with_slurm/bin"])
+    mso_save_CPPFLAGS=$CPPFLAGS
+    CPPFLAGS="$CPPFLAGS $SLURM_CFLAGS"
+    AC_CHECK_HEADER([slurm/spank.h], [have_slurm=yes])
+    AS_IF([test "$have_slurm" = yes], [
+      AC_COMPUTE_INT([slurm_number], [SLURM_VERSION_NUMBER], [@%:@include <slurm/slurm_version.h>], [slurm_number=0])
+      SLURM_VERSION=`printf '%d.%02d.%d' $((slurm_number / 65536)) $((slurm_number / 256 % 256)) $((slurm_number % 256))`
+    ])
+    CPPFLAGS=$mso_save_CPPFLAGS
+    AS_IF([test "$have_slurm" = no -a "$with_slurm" != check],
+      [AC_MSG_ERROR([no slurm/spank.h: install libslurm-dev or give --with-slurm=DIR])])
+  ])
+  AS_IF([test "$have_slurm" = yes],
+    [MSO_NOTE([Slurm plugin], [yes: for Slurm $SLURM_VERSION])],
+    [MSO_NOTE([Slurm plugin], [no: install libslurm-dev, or --with-slurm=DIR])])
+  AC_SUBST([SLURM_CFLAGS])
+  AC_SUBST([SLURM_BINDIR])
+  AM_CONDITIONAL([HAVE_SLURM], [test "$have_slurm" = yes])
+])
+
 AC_DEFUN([MSO_SUMMARY], [
   AS_ECHO(["
 MegaScale-Omni $PACKAGE_VERSION is configured:

@@ -11,3 +11,7 @@ EXTRA_DIST += tests/fuzz/run tests/quickstart.test tests/reference/requirements.
 # In a virtual machine: what this kernel may lack.
 EXTRA_DIST += tests/vm/vmrun tests/vm/vmrun-build tests/vm/vmrun-init tests/vm/common.bash tests/vm/nvme.bats tests/vm/cgroup2.bats \
   tests/vm/guest/drives.sh tests/vm/guest/fabrics.sh tests/vm/guest/node_tests.sh tests/vm/guest/nvmet.bash tests/vm/guest/rdma.sh
+# The plugin on real Slurm clusters.
+EXTRA_DIST += tests/slurm/pod tests/slurm/cluster tests/slurm/asuser tests/slurm/common.bash tests/slurm/inside.bash \
+  tests/slurm/failing_plugin.cc tests/slurm/end_of_job.bats tests/slurm/failing.bats tests/slurm/hostile.bats tests/slurm/options.bats \
+  tests/slurm/plugin_abi.bats tests/slurm/snapshot.bats

@@ -1,11 +1,12 @@
 # base: what everything else stands on; no torch, no MPI.
-noinst_LTLIBRARIES += libmso_base.la
+# The core needs nothing but the C++ library: the Slurm plugin, which is loaded into Slurm's own programs, links no more.
+noinst_LTLIBRARIES += libmso_base.la libmso_base_core.la
+libmso_base_core_la_SOURCES = runtime/base/error.cc runtime/base/error.h runtime/base/file.cc runtime/base/file.h \
+  runtime/base/suggest.cc runtime/base/suggest.h runtime/base/units.cc runtime/base/units.h
 libmso_base_la_SOURCES = \
   runtime/base/config.h runtime/base/config_schema.cc runtime/base/config_schema.h \
   runtime/base/config_tree.cc runtime/base/config_tree.h runtime/base/config_parse.cc \
   runtime/base/config_text.cc runtime/base/config_listing.cc \
-  runtime/base/error.cc runtime/base/error.h \
-  runtime/base/file.cc runtime/base/file.h \
   runtime/base/glob.cc runtime/base/glob.h \
   runtime/base/hash.cc runtime/base/hash.h \
   runtime/base/host_tensor.cc runtime/base/host_tensor.h \
@@ -15,11 +16,9 @@ libmso_base_la_SOURCES = \
   runtime/base/model_config.cc runtime/base/model_config.h \
   runtime/base/random.cc runtime/base/random.h \
   runtime/base/safetensors.cc runtime/base/safetensors.h \
-  runtime/base/simd.h \
-  runtime/base/suggest.cc runtime/base/suggest.h \
-  runtime/base/units.cc runtime/base/units.h
+  runtime/base/simd.h
 libmso_base_la_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(YAML_CFLAGS)
-libmso_base_la_LIBADD = $(SPDLOG_LIBS) $(YAML_LIBS) $(XXHASH_LIBS)
+libmso_base_la_LIBADD = libmso_base_core.la $(SPDLOG_LIBS) $(YAML_LIBS) $(XXHASH_LIBS)
 
 if HAVE_GTEST
 check_PROGRAMS += base_tests

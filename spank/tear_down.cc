@@ -1,0 +1,101 @@
+#include "spank/tear_down.h"
+
+#include <chrono>
+#include <ctime>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "spank/log_line.h"
+#include "spank/orphans.h"
+#include "spank/snapshot_mount.h"
+#include "spank/subprocess.h"
+
+namespace mso {
+
+namespace {
+constexpr double kKillDeadlineS = 5, kSqueueDeadlineS = 5;
+// A step that is just being set up has a folder before it has processes.
+constexpr int64_t kYoungS = 60;
+}  // namespace
+
+bool tear_down_job(uint32_t job, const PluginArguments& arguments, const std::string& reason) {
+  const auto start = std::chrono::steady_clock::now();
+  LogLine line("teardown");
+  line.add("job", job).add("reason", reason);
+  bool clean = true;
+  try {
+    const auto run = RunDirectory::open(arguments.run_dir, false);
+    if (!run) return true;
+    const std::vector<JobName> names = run->jobs(job);
+    if (names.empty()) return true;
+    std::optional<JobState> state;
+    for (const JobName& name : names)
+      if (auto known = run->read_state(name)) state = known;
+    size_t left = 0, orphans = 0;
+    if (arguments.kill_orphans)
+      orphans = kill_processes_of_job(job, state ? state->node : "", kKillDeadlineS, left);
+    const StateLock lock(*run, arguments.lock_timeout_s, "tear-down of job " + std::to_string(job));
+    std::string failed;
+    for (const JobName& name : names) {
+      try {
+        remove_job_folder(*run, name);
+      } catch (const std::exception& error) {
+        failed = error.what();
+      }
+    }
+    clean = failed.empty() && left == 0;
+    if (state)
+      line.add("user", state->uid).add("node", state->node).add("snapshot_bytes", state->snapshot_bytes);
+    line.add("orphans", orphans);
+    if (left > 0) line.add("orphans_left", left);
+    if (!failed.empty()) line.add("error", failed);
+  } catch (const std::exception& error) {
+    clean = false;
+    line.add("error", error.what());
+  }
+  line.add("ms", static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                           std::chrono::steady_clock::now() - start)
+                                           .count()));
+  line.add("result", clean ? "ok" : "failed");
+  log_line(line, !clean);
+  return clean;
+}
+
+JobKnown read_squeue(int exit_code, const std::string& output, const std::string& errors) {
+  if (exit_code == 0)
+    return output.find_first_not_of(" \t\r\n") == std::string::npos ? JobKnown::kGone : JobKnown::kActive;
+  return errors.find("Invalid job id") != std::string::npos ? JobKnown::kGone : JobKnown::kUnknown;
+}
+
+JobKnown ask_controller(uint32_t job, const std::filesystem::path& squeue) {
+  const Outcome outcome =
+      run_program({squeue.string(), "--noheader", "--jobs=" + std::to_string(job), "--format=%T"},
+                  kSqueueDeadlineS, 64 << 10);
+  if (outcome.not_started || outcome.timed_out) return JobKnown::kUnknown;
+  return read_squeue(outcome.exit_code, outcome.output, outcome.errors);
+}
+
+size_t sweep_dead_jobs(const PluginArguments& arguments, const std::function<JobKnown(uint32_t)>& ask,
+                       uint32_t spare, const std::string& reason) {
+  const auto run = RunDirectory::open(arguments.run_dir, false);
+  if (!run) return 0;
+  std::set<uint32_t> jobs;
+  for (const JobName& name : run->jobs()) jobs.insert(name.job);
+  size_t gone = 0;
+  for (uint32_t job : jobs) {
+    if (job == spare || has_step_daemon(job)) continue;
+    bool young = false;
+    for (const JobName& name : run->jobs(job))
+      if (const auto state = run->read_state(name)) {
+        const int64_t age = static_cast<int64_t>(std::time(nullptr)) - state->since;
+        young = young || (age >= 0 && age < kYoungS && !state->ready);
+      }
+    // An orphan of a dead job keeps it from nothing: whether the job is over is the controller's word alone.
+    if (young || ask(job) != JobKnown::kGone) continue;
+    gone += tear_down_job(job, arguments, reason);
+  }
+  return gone;
+}
+
+}  // namespace mso

@@ -1,0 +1,52 @@
+# What every file of tests/slurm begins with. A test runs its script beside a private cluster (in_cluster) whose nodes have
+# the built plugin; with MSO_TEST_CLUSTER=1 on the two nodes of an existing cluster where the plugin is installed.
+bats_require_minimum_version 1.5.0
+
+HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
+export HERE
+export MSO_BUILD=${MSO_BUILD:-$(readlink -f "$HERE/../../build")}
+export PLUGIN=$MSO_BUILD/.libs/spank_mso.so
+export MSO=$MSO_BUILD/mso
+
+# Skips with the reason where a private cluster cannot be had.
+needs_cluster() {
+  [[ -z ${MSO_TEST_CLUSTER:-} ]] || return 0
+  [[ $(id -u) = 0 ]] || skip "a private Slurm cluster needs root"
+  local program
+  for program in slurmctld slurmd munged srun ip unshare; do
+    command -v $program >/dev/null || skip "$program is not installed (contrib/install-dependencies --tests)"
+  done
+  [[ -e $PLUGIN ]] || skip "the plugin is not built in $MSO_BUILD (configure --with-slurm)"
+  unshare --pid --fork --mount --net --ipc true 2>/dev/null || skip "namespaces cannot be made here"
+}
+
+# For tests that stop daemons or look behind Slurm's back.
+needs_private_cluster() {
+  [[ -z ${MSO_TEST_CLUSTER:-} ]] || skip "needs a cluster of its own: MSO_TEST_CLUSTER is set"
+  needs_cluster
+}
+
+# in_cluster NODES [SETTING=VALUE]… <<'SCRIPT': bash -euo pipefail, with the functions of inside.bash. Settings are those of
+# `cluster`; PLUGIN_ARGUMENTS goes into plugstack.conf (@PREFIX@: the cluster's folder), FILES is a command that prepares that ($1).
+in_cluster() {
+  local nodes=$1 name
+  shift
+  name=$(basename "$BATS_TEST_FILENAME" .bats)
+  # Short, and other for each file and test: nodes' names end up in host-wide cgroups.
+  export TAG=${name:0:4}$((BATS_TEST_NUMBER))x PREFIX=/var/tmp/mso-slurm-$name-$BATS_TEST_NUMBER
+  cat "$HERE/inside.bash" - >"$BATS_TEST_TMPDIR/script"
+  if [[ -n ${MSO_TEST_CLUSTER:-} ]]; then
+    bash -euo pipefail "$BATS_TEST_TMPDIR/script" 3>&-
+    return
+  fi
+  local status=0
+  # shellcheck disable=SC2016
+  env "$@" BEFORE_UP='
+      echo "${PLUGIN_REQUIRED:-optional} $PLUGIN ${PLUGIN_ARGUMENTS//@PREFIX@/$1}" >"$1/etc/plugstack.conf"
+      mkdir -p "$1/profiles"; eval "${FILES:-}"' \
+    "$HERE/pod" "$PREFIX" "$nodes" bash -euo pipefail "$BATS_TEST_TMPDIR/script" 3>&- || status=$?
+  [[ $status = 0 ]] || { echo "--- exit $status; slurmd logs:"; grep -hE "mso|error|fatal" "$PREFIX"/log/slurmd.*.log | tail -n 20; }
+  [[ -n ${KEEP_PREFIX:-} ]] || rm -rf "$PREFIX"
+  return $status
+}
+export PLUGIN_ARGUMENTS="profiles=/etc/mso/profiles.d"
