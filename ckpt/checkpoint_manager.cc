@@ -106,7 +106,7 @@ class CheckpointManager::Implementation : public std::enable_shared_from_this<Im
         ranks_(group_->size()),
         resumed_(resumed),
         level0_(settings_.level0_path, settings_.run_id, settings_.attempt, rank_),
-        shared_(settings_.run_dir, settings_.run_id, settings_.attempt) {
+        shared_(settings_) {
     if (resumed_ && resumed_->level == SnapshotLevel::kL0)
       protect_ = GenerationName{resumed_->step, resumed_->attempt, resumed_->delta}.base();
     set_kill_point_rank(rank_);

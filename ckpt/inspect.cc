@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "ckpt/run_attempt.h"
+#include "ckpt/run_identity.h"
 #include "ckpt/shared_store.h"
 
 namespace mso {
@@ -64,7 +64,9 @@ FoundFiles find_run_files(const fs::path& run_dir, const fs::path& level0_path) 
   CheckpointSettings settings;
   settings.run_dir = run_dir;
   settings.level0_path = level0_path;
-  settings.run_id = read_run_id(run_dir);
+  const RunIdentity identity = read_identity(run_dir);
+  settings.run_id = identity.run_id;
+  settings.earlier_run_ids = identity.earlier;
   if (settings.run_id.empty())
     throw Error("not the folder of a run", run_dir.string(), "give train.run_dir: it holds a file 'run_id'",
                 ExitCode::kBadUsage);

@@ -16,6 +16,7 @@ libmso_ckpt_la_SOURCES = \
   ckpt/progress.cc ckpt/progress.h \
   ckpt/recovery.cc ckpt/recovery.h \
   ckpt/run_attempt.cc ckpt/run_attempt.h \
+  ckpt/run_identity.cc ckpt/run_identity.h \
   ckpt/settings.h \
   ckpt/shard_file.cc ckpt/shard_file.h \
   ckpt/shard_writer.cc ckpt/shard_writer.h \
@@ -32,7 +33,7 @@ check_PROGRAMS += ckpt_tests
 TESTS += ckpt_tests
 ckpt_tests_SOURCES = \
   tests/unit/ckpt/decisions_test.cc tests/unit/ckpt/delta_test.cc tests/unit/ckpt/disruption_test.cc \
-  tests/unit/ckpt/manager_test.cc \
+  tests/unit/ckpt/identity_test.cc tests/unit/ckpt/manager_test.cc \
   tests/unit/ckpt/reference_test.cc tests/unit/ckpt/shard_file_test.cc \
   tests/unit/ckpt/thread_communicator.h \
   tests/unit/ckpt/tiny_run.cc tests/unit/ckpt/tiny_run.h

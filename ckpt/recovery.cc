@@ -101,7 +101,7 @@ void list_shared(const CheckpointSettings& settings, SnapshotLevel level, int ra
       lists.files.push_back(bad(state.path.string(), state.problem));
       continue;
     }
-    if (state.manifest->run_id != settings.run_id) {
+    if (!settings.owns(state.manifest->run_id)) {
       lists.unknown.push_back(state.path.string());
       continue;
     }

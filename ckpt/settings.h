@@ -2,9 +2,11 @@
 // configuration by the trainer.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace mso {
 
@@ -12,6 +14,7 @@ struct CheckpointSettings {
   std::filesystem::path run_dir;                   // train.run_dir, on shared storage
   std::filesystem::path level0_path = "/dev/shm";  // ecm.level0_path, on this node's RAM disk
   std::string run_id;                              // RunAttempt::run_id()
+  std::vector<std::string> earlier_run_ids;        // RunAttempt::earlier_run_ids(): L1 and L2 of these are this run's
   int64_t attempt = 0;                             // RunAttempt::number()
   std::string node;                                // World::node(): whose RAM disk level0_path is
 
@@ -28,6 +31,11 @@ struct CheckpointSettings {
       0;                  // ecm.max_write_bandwidth, bytes a second of the whole job at L1/L2; 0: no limit
   double retry_s = 5;     // pause after a level's first failure; doubled with each, up to 5 minutes
   double timeout_s = 60;  // parallel.timeout_s: longest silence of a peer
+
+  // Whether a state on shared storage with this id is the run's.
+  bool owns(const std::string& id) const {
+    return id == run_id || std::find(earlier_run_ids.begin(), earlier_run_ids.end(), id) != earlier_run_ids.end();
+  }
 };
 
 }  // namespace mso

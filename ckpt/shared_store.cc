@@ -216,11 +216,11 @@ std::vector<uint64_t> states_to_prune(const std::vector<PruneEntry>& present, in
 }
 
 fs::path SharedStore::temporary_folder(SnapshotLevel level, uint64_t step) const {
-  return level_directory(run_dir_, level) / (step_folder(step) + ".tmp-" + std::to_string(attempt_));
+  return level_directory(settings_.run_dir, level) / (step_folder(step) + ".tmp-" + std::to_string(settings_.attempt));
 }
 
 fs::path SharedStore::prepare_file(SnapshotLevel level, uint64_t step, int writer, int writers) const {
-  if (!path_exists(run_dir_)) throw Error("the run's folder has vanished", run_dir_.string());
+  if (!path_exists(settings_.run_dir)) throw Error("the run's folder has vanished", settings_.run_dir.string());
   const fs::path folder = temporary_folder(level, step);
   make_directories(folder);
   return folder / shard_file_name(writer, writers);
@@ -231,8 +231,8 @@ uint64_t SharedStore::commit(SnapshotLevel level, uint64_t step, int writers, co
   kill_point("_commit_begin", prefix);
   const fs::path folder = temporary_folder(level, step);
   Manifest manifest;
-  manifest.run_id = run_id_;
-  manifest.attempt = attempt_;
+  manifest.run_id = settings_.run_id;
+  manifest.attempt = settings_.attempt;
   manifest.step = step;
   manifest.level = level;
   manifest.plan = plan;
@@ -240,7 +240,7 @@ uint64_t SharedStore::commit(SnapshotLevel level, uint64_t step, int writers, co
   for (int writer = 0; writer < writers; ++writer) {
     const std::string name = shard_file_name(writer, writers);
     ShardHeader header = read_header((folder / name).string());
-    if (header.step != step || header.attempt != attempt_ || header.run_id != run_id_ ||
+    if (header.step != step || header.attempt != settings_.attempt || header.run_id != settings_.run_id ||
         header.writer != writer || header.writers != writers)
       throw Error("snapshot file of another state", (folder / name).string());
     manifest.exact = header.exact;
@@ -250,8 +250,8 @@ uint64_t SharedStore::commit(SnapshotLevel level, uint64_t step, int writers, co
   }
   write_file_durably(folder / kManifest, encode_manifest(manifest));
   kill_point("_commit_after_manifest", prefix);
-  if (read_attempt(run_dir_) != attempt_) throw AttemptLost(run_dir_);
-  const fs::path parent = level_directory(run_dir_, level), target = parent / step_folder(step);
+  if (read_attempt(settings_.run_dir) != settings_.attempt) throw AttemptLost(settings_.run_dir);
+  const fs::path parent = level_directory(settings_.run_dir, level), target = parent / step_folder(step);
   // The same step again, of an older start: exchanged in one go where the file system can, so that one is
   // always there.
   bool replaced = false;
@@ -275,21 +275,21 @@ uint64_t SharedStore::commit(SnapshotLevel level, uint64_t step, int writers, co
 }
 
 void SharedStore::prune(SnapshotLevel level, int keep, std::optional<uint64_t> resumed_step) const {
-  LevelListing listing = list_level(run_dir_, level);
+  LevelListing listing = list_level(settings_.run_dir, level);
   std::vector<PruneEntry> present;
   for (const StateFolder& state : listing.states) {
-    if (state.manifest && state.manifest->run_id != run_id_) continue;  // not this run's: left alone
+    if (state.manifest && !settings_.owns(state.manifest->run_id)) continue;  // not this run's: left alone
     present.push_back({state.step, state.manifest ? state.manifest->attempt : 0});
   }
-  for (uint64_t step : states_to_prune(present, keep, attempt_, resumed_step))
-    remove_folder(level_directory(run_dir_, level) / step_folder(step), level, true);
+  for (uint64_t step : states_to_prune(present, keep, settings_.attempt, resumed_step))
+    remove_folder(level_directory(settings_.run_dir, level) / step_folder(step), level, true);
 }
 
 void SharedStore::remove_folder(const fs::path& folder, SnapshotLevel level, bool visible) const {
   fs::path doomed = folder;
   if (visible) {
     // Under a temporary name first: a half-removed state must not look like a damaged one.
-    doomed = folder.string() + ".tmp-" + std::to_string(attempt_) + "-old";
+    doomed = folder.string() + ".tmp-" + std::to_string(settings_.attempt) + "-old";
     if (::rename(folder.c_str(), doomed.c_str()) != 0) throw system_error("cannot rename", folder.string());
     kill_point("_prune_after_rename", kill_prefix(level));
   }
@@ -314,7 +314,7 @@ void SharedStore::drop(SnapshotLevel level, uint64_t step) const {
 }
 
 void SharedStore::clean(SnapshotLevel level) const {
-  LevelListing listing = list_level(run_dir_, level, 0, 1 << 30);  // no manifests
+  LevelListing listing = list_level(settings_.run_dir, level, 0, 1 << 30);  // no manifests
   for (const std::string& path : listing.temporary) {
     log_info("removing unfinished snapshot {}", path);
     remove_folder(path, level, false);
@@ -322,7 +322,7 @@ void SharedStore::clean(SnapshotLevel level) const {
 }
 
 void SharedStore::mark_written(uint64_t step) const {
-  const fs::path mark = run_dir_ / "checkpoints" / kWrittenMark;
+  const fs::path mark = settings_.run_dir / "checkpoints" / kWrittenMark;
   if (path_exists(mark)) return;
   make_directories(mark.parent_path());
   write_file_durably(mark, std::to_string(step) + "\n");

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ckpt/settings.h"
 #include "ckpt/shard_file.h"
 
 namespace mso {
@@ -73,8 +74,7 @@ std::vector<uint64_t> states_to_prune(const std::vector<PruneEntry>& present, in
 // Writing. All of these throw Error on storage trouble.
 class SharedStore {
  public:
-  SharedStore(std::filesystem::path run_dir, std::string run_id, int64_t attempt)
-      : run_dir_(std::move(run_dir)), run_id_(std::move(run_id)), attempt_(attempt) {}
+  explicit SharedStore(const CheckpointSettings& settings) : settings_(settings) {}
 
   std::filesystem::path temporary_folder(SnapshotLevel level, uint64_t step) const;
   // The file of `writer` in the temporary folder, which is made where missing.
@@ -94,9 +94,7 @@ class SharedStore {
  private:
   void remove_folder(const std::filesystem::path& folder, SnapshotLevel level, bool visible) const;
 
-  std::filesystem::path run_dir_;
-  std::string run_id_;
-  int64_t attempt_;
+  const CheckpointSettings settings_;
 };
 
 }  // namespace mso

@@ -13,6 +13,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "io/dataset_manifest.h"
+#include "io/index_file.h"
 
 namespace mso {
 namespace {
@@ -56,9 +58,15 @@ class FileCache {
   std::unordered_map<uint32_t, std::pair<std::shared_ptr<FileDescriptor>, std::list<uint32_t>::iterator>> open_;
 };
 
-std::vector<std::filesystem::path> list_shards(const std::vector<std::string>& paths) {
+// A shard, and what the list of its folder says of it.
+struct FoundShard {
+  std::filesystem::path path;
+  std::shared_ptr<const std::vector<ListedShard>> listed;  // null: no list
+};
+
+std::vector<FoundShard> list_shards(const std::vector<std::string>& paths) {
   namespace fs = std::filesystem;
-  std::vector<fs::path> shards;
+  std::vector<FoundShard> shards;
   for (const std::string& text : paths) {
     std::error_code error;
     fs::path path(text);
@@ -72,9 +80,14 @@ std::vector<std::filesystem::path> list_shards(const std::vector<std::string>& p
         if (!fs::is_regular_file(shard, error))
           throw Error("a shard is no regular file", shard.string(), "remove it from the folder", ExitCode::kBadData);
       std::sort(found.begin(), found.end());
-      shards.insert(shards.end(), found.begin(), found.end());
+      std::shared_ptr<const std::vector<ListedShard>> listed;
+      if (auto list = read_dataset_manifest(path)) {
+        check_listed_shards(path, *list, found);
+        listed = std::make_shared<const std::vector<ListedShard>>(std::move(*list));
+      }
+      for (fs::path& shard : found) shards.push_back({std::move(shard), listed});
     } else if (fs::exists(path, error)) {
-      shards.push_back(path);
+      shards.push_back({path, nullptr});
     } else {
       throw Error("no such data", text, "give a folder of .tar shards, or make one with `mso data pack`",
                   ExitCode::kBadData);
@@ -116,11 +129,24 @@ struct Dataset::Impl {
 Dataset::Dataset(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Dataset::~Dataset() = default;
 
+uint32_t Dataset::check_files(const std::vector<std::string>& paths) {
+  return static_cast<uint32_t>(list_shards(paths).size());
+}
+
+void Dataset::check_split(uint32_t shards, uint32_t held_out) {
+  if (held_out > 0 && held_out < shards) return;
+  throw Error("cannot hold out " + std::to_string(held_out) + " shards", "data.eval_shards",
+              "the data set has " + std::to_string(shards) + "; at least one must stay on each side",
+              ExitCode::kBadUsage);
+}
+
 std::shared_ptr<const Dataset> Dataset::open(const std::vector<std::string>& paths) {
   auto impl = std::make_unique<Impl>();
-  impl->paths = list_shards(paths);
-  for (const auto& path : impl->paths)
-    impl->indexes.push_back(std::make_shared<const ShardIndex>(load_or_build_index(path)));
+  for (const FoundShard& shard : list_shards(paths)) {
+    impl->paths.push_back(shard.path);
+    impl->indexes.push_back(std::make_shared<const ShardIndex>(load_or_build_index(shard.path)));
+    if (shard.listed) check_listed_samples(*shard.listed, shard.path, impl->indexes.back()->samples.size());
+  }
   impl->finish();
   if (impl->starts.back() == 0)
     throw Error("the data set has no sample", impl->paths.front().parent_path().string(),
@@ -131,10 +157,7 @@ std::shared_ptr<const Dataset> Dataset::open(const std::vector<std::string>& pat
 std::pair<std::shared_ptr<const Dataset>, std::shared_ptr<const Dataset>> Dataset::split(
     const std::shared_ptr<const Dataset>& all, uint32_t shards) {
   const uint32_t count = all->shard_count();
-  if (shards == 0 || shards >= count)
-    throw Error("cannot hold out " + std::to_string(shards) + " shards", "data.eval_shards",
-                "the data set has " + std::to_string(count) + "; at least one must stay on each side",
-                ExitCode::kBadUsage);
+  check_split(count, shards);
   auto part = [&](uint32_t from, uint32_t to) {
     auto impl = std::make_unique<Impl>();
     impl->paths.assign(all->impl_->paths.begin() + from, all->impl_->paths.begin() + to);

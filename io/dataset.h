@@ -21,8 +21,14 @@ struct SampleRef {
 class Dataset {
  public:
   // Each path is a folder (its *.tar, not recursive) or a .tar. Shards are sorted by file name within a folder, folders
-  // stay in the given order. Missing indexes are built. Error (kBadData) when there is no shard or no sample in all.
+  // stay in the given order. Missing indexes are built. Error (kBadData) when there is no shard or no sample in all, or
+  // when a shard that the folder's dataset.json lists is missing or changed.
   static std::shared_ptr<const Dataset> open(const std::vector<std::string>& paths);
+  // What open() says of files that are missing or have another size than dataset.json says, without reading any shard.
+  // Returns the number of shards.
+  static uint32_t check_files(const std::vector<std::string>& paths);
+  // Error (kBadUsage) unless `held_out` of `shards` leaves both sides one.
+  static void check_split(uint32_t shards, uint32_t held_out);
 
   // {training part, held-out part}: the last `shards` shards are held out. Error (kBadUsage) unless both keep a shard.
   static std::pair<std::shared_ptr<const Dataset>, std::shared_ptr<const Dataset>> split(

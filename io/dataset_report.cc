@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/units.h"
 #include "io/image.h"
 #include "io/tokenizer.h"
 
@@ -19,16 +20,6 @@ namespace {
 
 std::string padded(const std::string& text, size_t width) {
   return text.size() >= width ? text : std::string(width - text.size(), ' ') + text;
-}
-
-std::string bytes_text(uint64_t bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(units)) value /= 1024, ++unit;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return text;
 }
 
 std::string category_of(const Dataset& dataset, uint64_t id, const ShardSample& sample) {
@@ -99,7 +90,7 @@ std::string to_text(const DatasetStatistics& s) {
   auto line = [](const std::string& name, const std::string& value) {
     return name + std::string(name.size() < 22 ? 22 - name.size() : 1, ' ') + value + "\n";
   };
-  std::string out = line("shards", std::to_string(s.shards) + " (" + bytes_text(s.bytes) + ")");
+  std::string out = line("shards", std::to_string(s.shards) + " (" + format_bytes(static_cast<double>(s.bytes)) + ")");
   out += line("samples", std::to_string(s.samples));
   out += line("  with picture", std::to_string(s.with_picture));
   out += line("  text only", std::to_string(s.text_only));
@@ -109,7 +100,7 @@ std::string to_text(const DatasetStatistics& s) {
   out += "\nmembers\n";
   for (const auto& [extension, count] : s.extensions)
     out += padded("." + extension, 12) + padded(std::to_string(count), 12) + "  " +
-           bytes_text(s.extension_bytes.at(extension)) + "\n";
+           format_bytes(static_cast<double>(s.extension_bytes.at(extension))) + "\n";
   if (s.with_picture) out += "\nlonger side of pictures\n" + s.longer_side.text("px");
   out += "\nlength of captions\n" + s.caption_length.text("characters");
   if (!s.categories.empty()) {

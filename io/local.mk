@@ -14,6 +14,7 @@ libmso_io_la_SOURCES = \
   io/buffer_pool.cc io/buffer_pool.h \
   io/data_loader.cc io/data_loader.h \
   io/dataset.cc io/dataset.h \
+  io/dataset_manifest.cc io/dataset_manifest.h \
   io/dataset_report.cc io/dataset_report.h \
   io/ffmpeg.cc io/ffmpeg.h \
   io/ffmpeg_image.cc io/ffmpeg_image.h \
@@ -22,6 +23,7 @@ libmso_io_la_SOURCES = \
   io/image_header.cc io/image_header.h \
   io/image_processor.cc io/image_processor.h \
   io/jpeg.cc io/jpeg.h \
+  io/index_file.cc io/index_file.h \
   io/json_node.h \
   io/ledger.cc io/ledger.h \
   io/micro_batch.h \
@@ -82,6 +84,7 @@ TESTS += io_tests
 io_tests_SOURCES = \
   tests/unit/io/batch_plan_test.cc \
   tests/unit/io/data_loader_test.cc \
+  tests/unit/io/dataset_manifest_test.cc \
   tests/unit/io/image_fixture.h \
   tests/unit/io/image_processor_test.cc \
   tests/unit/io/image_test.cc \

@@ -73,12 +73,4 @@ struct ShardIndex {
 // by another of the same size without reading all of it.
 uint64_t fingerprint_tar(int fd, uint64_t size, const std::filesystem::path& path);
 
-// "a/shard-000000.tar" → "a/shard-000000.idx".
-std::filesystem::path index_path(const std::filesystem::path& tar);
-
-// The index of a shard: the .idx beside it when it fits the tar, else made anew by reading the tar's headers and stored
-// beside it (written beside and renamed, under a lock on the tar so that several processes do it once). In a directory
-// that cannot be written the index stays in memory and a note is logged. Error (kBadData) for a file that is no tar.
-ShardIndex load_or_build_index(const std::filesystem::path& tar, double lock_deadline_s = 600);
-
 }  // namespace mso

@@ -1,19 +1,18 @@
 #include "io/shard_packer.h"
 
-#include <fcntl.h>
 #include <sched.h>
-#include <sys/file.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/partial_folder.h"
 #include "base/random.h"
+#include "io/dataset_manifest.h"
 #include "io/image.h"
 #include "io/picture_folder.h"
 
@@ -23,7 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 constexpr uint64_t kMaxSourceFile = uint64_t{512} << 20;
 constexpr uint64_t kShuffleKey = 0x7061636b;  // never change: shards would come out differently
-constexpr const char* kManifest = "dataset.json";
 
 int cores_of_process() {
   cpu_set_t set;
@@ -32,7 +30,7 @@ int cores_of_process() {
 }
 
 bool is_shard_file(const std::string& name) {
-  if (name == kManifest) return true;
+  if (name == kDatasetManifest) return true;
   if (name.size() != 16 || !name.starts_with("shard-")) return false;
   if (!name.ends_with(".tar") && !name.ends_with(".idx")) return false;
   return std::all_of(name.begin() + 6, name.begin() + 12, [](char c) { return c >= '0' && c <= '9'; });
@@ -55,8 +53,8 @@ void check_own_folder(const fs::path& folder, bool may_be_unfinished) {
                   "choose another folder, or remove what is in this one", ExitCode::kBadUsage);
   }
   if (any && !may_be_unfinished &&
-      (!fs::exists(folder / kManifest, error) ||
-       read_file(folder / kManifest, 1 << 20).find("\"made_by\": \"mso data pack\"") == std::string::npos))
+      (!fs::exists(folder / kDatasetManifest, error) ||
+       read_file(folder / kDatasetManifest, 64 << 20).find("\"made_by\": \"mso data pack\"") == std::string::npos))
     throw Error("would overwrite shards that were not made by `mso data pack`", folder.string(),
                 "choose another folder, or remove this one", ExitCode::kBadUsage);
 }
@@ -118,14 +116,10 @@ PackSummary pack_folder(const fs::path& source, const fs::path& out_given, const
     throw Error("nothing to pack", source.string() + " has no picture with a caption",
                 "captions stand beside pictures: cat.png and cat.txt", ExitCode::kBadData);
 
-  fs::path partial = out;
-  partial += ".partial";
-  check_own_folder(partial, true);
-  fs::create_directories(partial);
-  FileDescriptor lock = open_file(partial, O_RDONLY | O_DIRECTORY);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw Error("another `mso data pack` writes there", partial.string(), "wait for it", ExitCode::kBadUsage);
-  for (const auto& entry : fs::directory_iterator(partial)) fs::remove(entry.path());
+  PartialFolder partial(out, [](std::string name) {
+    if (const size_t tmp = name.find(".tmp"); tmp != std::string::npos) name.resize(tmp);
+    return is_shard_file(name);
+  });
 
   PackSummary summary;
   summary.skipped = std::move(folder.skipped);
@@ -133,7 +127,7 @@ PackSummary pack_folder(const fs::path& source, const fs::path& out_given, const
   const KeyedPermutation permutation(pictures.size(), kShuffleKey);
   auto at = [&](size_t i) -> const CaptionedPicture& { return pictures[options.shuffle ? permutation(i) : i]; };
   const size_t threads = static_cast<size_t>(options.threads > 0 ? options.threads : cores_of_process());
-  ShardWriter writer(partial, options.limits);
+  ShardWriter writer(partial.path(), options.limits);
   // Encoded in parallel block by block, written in order.
   const size_t block = threads * 16;
   for (size_t start = 0; start < pictures.size(); start += block) {
@@ -180,10 +174,13 @@ PackSummary pack_folder(const fs::path& source, const fs::path& out_given, const
   manifest["pictures"] = summary.pictures;
   manifest["samples"] = summary.samples;
   manifest["shards"] = summary.shards;
+  manifest["files"] = nlohmann::ordered_json::array();
+  for (const ListedShard& shard : writer.closed())
+    manifest["files"].push_back({{"name", shard.name}, {"bytes", *shard.bytes}, {"samples", *shard.samples}});
   manifest["quality"] = options.quality;
   manifest["every_language"] = options.every_language;
   for (const auto& [reason, paths] : summary.skipped) manifest["skipped"][reason] = paths.size();
-  write_file_durably(partial / kManifest, manifest.dump(2) + "\n");
+  write_file_durably(partial.path() / kDatasetManifest, manifest.dump(2) + "\n");
 
   // A crash between the two renames leaves the old shards under .old and the new ones under .partial: nothing is lost.
   fs::path old = out;
@@ -192,11 +189,10 @@ PackSummary pack_folder(const fs::path& source, const fs::path& out_given, const
   if (fs::exists(out, error)) {
     check_own_folder(old, true);
     fs::remove_all(old);
-    fs::rename(out, old);
+    rename_path(out, old);
   }
-  fs::rename(partial, out);
+  partial.publish();
   fs::remove_all(old, error);
-  sync_directory(out.has_parent_path() ? out.parent_path() : fs::path("."));
   return summary;
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "io/shard_index.h"
+#include "io/index_file.h"
 #include "io/tar_index.h"
 
 namespace mso {
@@ -76,7 +76,9 @@ void ShardWriter::close_shard() {
   if (archive_write_close(archive_->writer) != ARCHIVE_OK) fail(archive_->writer, path_);
   if (::fsync(archive_->fd.get()) != 0) throw system_error("cannot sync", path_.string());
   archive_.reset();
-  bytes_ += std::filesystem::file_size(path_);
+  const uint64_t size = std::filesystem::file_size(path_);
+  bytes_ += size;
+  closed_.push_back({path_.filename().string(), size, shard_samples_});
   write_file_durably(index_path(path_), build_index(path_).serialize());
   ++shards_;
   shard_samples_ = shard_bytes_ = 0;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "io/dataset_manifest.h"
+
 namespace mso {
 
 struct ShardLimits {
@@ -30,6 +32,7 @@ class ShardWriter {
   uint64_t samples() const { return samples_; }
   uint64_t shards() const { return shards_; }
   uint64_t bytes() const { return bytes_; }  // of closed shards
+  const std::vector<ListedShard>& closed() const { return closed_; }
 
  private:
   void close_shard();
@@ -37,6 +40,7 @@ class ShardWriter {
   std::filesystem::path folder_, path_;
   ShardLimits limits_;
   std::unique_ptr<Archive> archive_;
+  std::vector<ListedShard> closed_;
   uint64_t samples_ = 0, shards_ = 0, bytes_ = 0, shard_samples_ = 0, shard_bytes_ = 0;
 };
 

@@ -24,7 +24,8 @@ ordered_json read_json_if_there(const fs::path& path) {
   try {
     return parse_shallow_json<ordered_json>(read_file(path, kMaxFile));
   } catch (const ordered_json::exception& error) {
-    throw Error("not valid JSON", path.string() + ": " + error.what(), "", ExitCode::kBadUsage);
+    throw Error("not valid JSON", path.string() + ": " + error.what(),
+                "the file is damaged or no JSON: take it again from where the model came from", ExitCode::kBadUsage);
   }
 }
 

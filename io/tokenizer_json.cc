@@ -26,7 +26,8 @@ json parse_json(const std::string& text, const std::string& name) {
   try {
     return parse_shallow_json(text);
   } catch (const json::exception& error) {
-    throw Error("not valid JSON", name + ": " + error.what(), "", ExitCode::kBadUsage);
+    throw Error("not valid JSON", name + ": " + error.what(),
+                "the file is damaged or no JSON: take it again from where the model came from", ExitCode::kBadUsage);
   }
 }
 
@@ -281,9 +282,9 @@ class JsonTokenizer final : public Tokenizer {
 };
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_json_tokenizer(
-    std::string source_text, const std::string& name,
-    const std::function<std::string(const Tokenizer&)>& config_of) {
+namespace {
+std::unique_ptr<Tokenizer> make_unexplained(std::string source_text, const std::string& name,
+                                            const std::function<std::string(const Tokenizer&)>& config_of) {
   const json root = parse_json(source_text, name);
   const json null;
   auto tokenizer = std::make_unique<JsonTokenizer>(JsonNode(root, name), JsonNode(null, name));
@@ -295,6 +296,19 @@ std::unique_ptr<Tokenizer> make_json_tokenizer(
   }
   tokenizer->set_texts(std::move(source_text), std::move(config_text));
   return tokenizer;
+}
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_json_tokenizer(std::string source_text, const std::string& name,
+                                               const std::function<std::string(const Tokenizer&)>& config_of) {
+  try {
+    return make_unexplained(std::move(source_text), name, config_of);
+  } catch (const Error& error) {
+    if (!error.hint().empty()) throw;
+    throw Error(error.what_failed(), error.on(),
+                "a BPE tokenizer.json is wanted, as the Python package tokenizers writes it; model.tokenizer names it",
+                error.exit_code());
+  }
 }
 
 }  // namespace mso

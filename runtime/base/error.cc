@@ -12,6 +12,23 @@ std::string join(const std::string& what_failed, const std::string& on, const st
   if (!hint.empty()) text += " (hint: " + hint + ")";
   return text;
 }
+
+// What a person can do about it, where the number alone tells.
+const char* usual_hint(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+      return "the storage is full (df -h, df -i): make room, or give another place";
+    case EDQUOT:
+      return "your quota is used up: make room, or give another place";
+    case EROFS:
+      return "the storage is read-only: give another place";
+    case EACCES:
+    case EPERM:
+      return "give a place that you may use, or change its permissions";
+    default:
+      return "";
+  }
+}
 }  // namespace
 
 Error::Error(std::string what_failed, std::string on, std::string hint, ExitCode code)
@@ -24,7 +41,7 @@ Error::Error(std::string what_failed, std::string on, std::string hint, ExitCode
 Error system_error(const std::string& what_failed, const std::string& on, int error_number,
                    const std::string& hint) {
   if (error_number == 0) error_number = errno;
-  return Error(what_failed, on + ": " + std::strerror(error_number), hint);
+  return Error(what_failed, on + ": " + std::strerror(error_number), hint.empty() ? usual_hint(error_number) : hint);
 }
 
 }  // namespace mso

@@ -33,7 +33,8 @@ class Error : public std::runtime_error {
   ExitCode code_;
 };
 
-// An Error for a failed system call: appends the text of `error_number` (default: errno).
+// An Error for a failed system call: appends the text of `error_number` (default: errno). Without a hint, the usual one
+// for full, read-only and forbidden storage.
 Error system_error(const std::string& what_failed, const std::string& on, int error_number = 0,
                    const std::string& hint = "");
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 
 #include "base/error.h"
 
@@ -87,6 +88,33 @@ void pread_all(int fd, void* data, size_t size, uint64_t offset, const std::file
     size -= n;
     offset += n;
   }
+}
+
+void make_folders(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw system_error("cannot create the folder", folder.string(), error.value());
+}
+
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) throw system_error("cannot rename", from.string() + " to " + to.string());
+}
+
+void check_may_replace(const std::filesystem::path& path, std::string_view marker, const std::string& what) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) return;  // nothing there; writing tells what else is wrong
+  auto refuse = [&](const std::string& why) {
+    return Error("would overwrite", path.string() + " " + why, "give another name, or remove it first", ExitCode::kBadUsage);
+  };
+  if (S_ISDIR(info.st_mode)) throw refuse("is a folder");
+  if (!S_ISREG(info.st_mode)) throw refuse("is no regular file");
+  if (info.st_size == 0) return;
+  char head[4096];
+  FileDescriptor fd = open_file(path, O_RDONLY);
+  const ssize_t n = ::pread(fd.get(), head, sizeof head, 0);
+  if (n < 0) throw system_error("cannot read", path.string());
+  if (std::string_view(head, static_cast<size_t>(n)).find(marker) == std::string_view::npos)
+    throw refuse("is not " + what);
 }
 
 void sync_directory(const std::filesystem::path& directory) {

@@ -40,6 +40,14 @@ void pwrite_all(int fd, const void* data, size_t size, uint64_t offset, const st
 // Reads exactly `size` bytes at `offset`; a shorter file is an Error.
 void pread_all(int fd, void* data, size_t size, uint64_t offset, const std::filesystem::path& path);
 
+// Makes a folder and those above it; no error where it exists.
+void make_folders(const std::filesystem::path& folder);
+void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
+
+// Error (kBadUsage) where something stands at `path` that is not a regular file whose first 4 KiB hold `marker`: what a
+// command writes must not replace a file that it did not write itself. An empty file may be replaced.
+void check_may_replace(const std::filesystem::path& path, std::string_view marker, const std::string& what);
+
 // Replaces `path` as a whole: a reader sees the old or the new content, also after power loss.
 void write_file_durably(const std::filesystem::path& path, std::string_view content);
 void sync_directory(const std::filesystem::path& directory);

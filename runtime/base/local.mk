@@ -14,8 +14,10 @@ libmso_base_la_SOURCES = \
   runtime/base/kill_point.cc runtime/base/kill_point.h \
   runtime/base/log.cc runtime/base/log.h \
   runtime/base/model_config.cc runtime/base/model_config.h \
+  runtime/base/partial_folder.cc runtime/base/partial_folder.h \
   runtime/base/random.cc runtime/base/random.h \
   runtime/base/safetensors.cc runtime/base/safetensors.h \
+  runtime/base/shell.h \
   runtime/base/simd.h
 libmso_base_la_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(YAML_CFLAGS)
 libmso_base_la_LIBADD = libmso_base_core.la $(SPDLOG_LIBS) $(YAML_LIBS) $(XXHASH_LIBS)
@@ -24,6 +26,7 @@ if HAVE_GTEST
 check_PROGRAMS += base_tests
 TESTS += base_tests
 base_tests_SOURCES = tests/unit/base/random_test.cc tests/unit/base/config_test.cc \
+  tests/unit/base/file_test.cc \
   tests/unit/base/safetensors_test.cc \
   tests/unit/base/model_config_test.cc tests/unit/base/text_test.cc
 base_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS) $(YAML_CFLAGS)

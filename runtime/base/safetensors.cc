@@ -347,7 +347,7 @@ void write_safetensors(const std::filesystem::path& path, std::vector<Safetensor
     for (const SafetensorsItem& item : items) write_all(fd.get(), item.data, bytes_of(item), beside);
     if (::fsync(fd.get()) != 0) throw system_error("cannot sync", beside.string());
     fd.reset();
-    std::filesystem::rename(beside, path);
+    rename_path(beside, path);
   } catch (...) {
     std::error_code ignored;
     std::filesystem::remove(beside, ignored);

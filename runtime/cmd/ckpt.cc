@@ -1,6 +1,7 @@
 // mso ckpt: list a run's snapshots, show what one holds, verify every byte, compare two, export one.
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include "cmd/ckpt_export.h"
 #include "cmd/command.h"
 #include "node/ram_disk.h"
+#include "record/format.h"
 
 namespace mso {
 namespace {
@@ -38,30 +40,10 @@ std::filesystem::path level0_of(const CkptOptions& options) {
   return level0_folder(path);
 }
 
-std::string human_bytes(uint64_t bytes) {
-  const char* units[] = {"B", "KB", "MB", "GB", "TB"};
-  double value = static_cast<double>(bytes);
-  int unit = 0;
-  while (value >= 1000 && unit < 4) value /= 1000, ++unit;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.1f %s", value, units[unit]);
-  return text;
-}
-
-std::string human_age(double time) {
+std::string age_of(double time) {
   if (time <= 0) return "?";
-  const double age =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count() - time;
-  char text[32];
-  if (age < 120)
-    std::snprintf(text, sizeof text, "%.0f s", std::max(0.0, age));
-  else if (age < 7200)
-    std::snprintf(text, sizeof text, "%.0f min", age / 60);
-  else if (age < 172800)
-    std::snprintf(text, sizeof text, "%.0f h", age / 3600);
-  else
-    std::snprintf(text, sizeof text, "%.0f d", age / 86400);
-  return text;
+  return format_duration(
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count() - time);
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -110,7 +92,7 @@ int list(const CkptOptions& options) {
       const std::string parts = std::to_string(s.parts) + "/" + (s.writers ? std::to_string(s.writers) : "?");
       std::printf("%-5s %10llu %6lld %7s %7d %10s %8s  %s%s\n", name_of(s.level),
                   static_cast<unsigned long long>(s.step), static_cast<long long>(s.attempt), parts.c_str(),
-                  s.copies, human_bytes(s.size).c_str(), human_age(s.time).c_str(),
+                  s.copies, format_bytes(static_cast<double>(s.size)).c_str(), age_of(s.time).c_str(),
                   state_of(s, options.verify).c_str(), s.exact ? "" : ", weights only");
     }
     for (const StateSummary& s : states)
@@ -119,7 +101,8 @@ int list(const CkptOptions& options) {
       std::printf("not a snapshot of this run, never read: %s\n", path.c_str());
     if (states.empty()) std::printf("no snapshots\n");
   }
-  return 0;
+  const bool damaged = std::any_of(states.begin(), states.end(), [](const auto& s) { return !s.problems.empty(); });
+  return options.verify && damaged ? static_cast<int>(ExitCode::kNoValidState) : 0;
 }
 
 // Damage is told by its exit code: 1 would mean "states differ" for diff.
@@ -152,7 +135,7 @@ int show(const CkptOptions& options) {
   for (const std::string& file : state.files) std::printf("  %s\n", file.c_str());
   std::printf("records\n");
   for (const auto& [name, text] : state.records)
-    std::printf("  %-16s %10s\n", name.c_str(), human_bytes(text.size()).c_str());
+    std::printf("  %-16s %10s\n", name.c_str(), format_bytes(static_cast<double>(text.size())).c_str());
   std::string buffer;
   uint64_t elements = 0;
   for (const StoredTensor& tensor : state.tensors) {
@@ -258,38 +241,40 @@ Command ckpt_command() {
     auto options = std::make_shared<CkptOptions>();
     auto chosen = std::make_shared<std::function<int()>>();
     const char* what = "a snapshot file, a state's folder, a run's folder (its best state) or RUN@STEP";
-    auto add = [&](const char* name, const char* summary, int (*act)(const CkptOptions&)) {
+    auto add = [&](const char* name, const char* summary, const char* example, int (*act)(const CkptOptions&)) {
       CLI::App* sub = app.add_subcommand(name, summary);
+      sub->footer(std::string("\nExample:\n  mso ckpt ") + example + "\n");
       sub->add_option("--level0-path", options->level0, "RAM disk (default: the run's ecm.level0_path)")
           ->type_name("DIR");
       sub->callback([options, chosen, act] { *chosen = [options, act] { return act(*options); }; });
       return sub;
     };
-    CLI::App* ls = add("ls", "all states of all levels: step, age, size, whether whole", list);
+    CLI::App* ls = add("ls", "all states of all levels: step, age, size, whether whole", "ls runs/demo --verify", list);
     ls->add_option("run", options->what, "the run's folder")->required();
-    ls->add_flag("--verify", options->verify, "read every byte, not only headers and manifests");
+    ls->add_flag("--verify", options->verify, "read every byte, not only headers and manifests; exit 4 where one is damaged");
     ls->add_flag("--json", options->json, "as one JSON object");
-    CLI::App* show_app = add("show", "tensors and records of a state", show);
+    CLI::App* show_app = add("show", "tensors and records of a state", "show runs/demo@300 --record cursor", show);
     show_app->add_option("state", options->what, what)->required();
     show_app->add_option("--record", options->record, "print this record instead")->type_name("NAME");
-    CLI::App* verify_app = add("verify", "check every byte; exit 4 where one is damaged", verify);
+    CLI::App* verify_app = add("verify", "check every byte; exit 4 where one is damaged", "verify runs/demo", verify);
     verify_app
         ->add_option("state", options->what,
                      "a run's folder (all its snapshots), a state's folder or a snapshot file")
         ->required();
-    CLI::App* diff_app = add("diff", "largest difference of each tensor; exit 1 where states differ", diff);
+    CLI::App* diff_app = add("diff", "largest difference of each tensor; exit 1 where states differ", "diff runs/a runs/b --tolerance 1e-6", diff);
     diff_app->add_option("a", options->what, what)->required();
     diff_app->add_option("b", options->other, "the same")->required();
     diff_app->add_option("--tolerance", options->tolerance,
                          "largest difference that counts as equal (default 0)");
 #ifdef MSO_WITH_EXPORT_COMMAND
-    CLI::App* export_app = add("export", "write a state's weights as a Hugging Face folder", export_model);
+    CLI::App* export_app = add("export", "write a state's weights as a Hugging Face folder", "export runs/demo exported --dtype bfloat16", export_model);
     export_app->add_option("state", options->what, what)->required();
     export_app->add_option("folder", options->other, "new folder for config.json, safetensors and tokenizer")->required();
     export_app->add_option("--dtype", options->type, "float32 (default) or bfloat16");
 #endif
     CLI::App* points =
         app.add_subcommand("kill-points", "moments MSO_KILL_AT can name, for tests")->group("");
+    points->footer("\nExample:\n  mso ckpt kill-points --explain\n");
     points->add_flag("--explain", options->verify, "say what has happened by then");
     points->callback(
         [options, chosen] { *chosen = [options] { return list_kill_points(options->verify); }; });

@@ -26,13 +26,21 @@ uint16_t to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+// Level 0 leaves its text out.
+std::shared_ptr<const Tokenizer> exported_tokenizer(const StoredState& state, const Config& config) {
+  if (!state.records.contains("tokenizer")) return make_tokenizer(config);
+  return parse_tokenizer(record(state, "tokenizer"), record(state, "tokenizer_config"), "the snapshot's tokenizer");
+}
+
 }  // namespace
 
 void export_state(const StoredState& state, const std::filesystem::path& folder, const std::string& type) {
   if (type != "float32" && type != "bfloat16")
     throw Error("unknown --dtype", type, "use float32 or bfloat16", ExitCode::kBadUsage);
   const Config config = config_from_json(nlohmann::json::parse(record(state, "config")), "the snapshot's configuration");
-  const ModelOptions options = model_options(config);
+  const std::shared_ptr<const Tokenizer> tokenizer = exported_tokenizer(state, config);
+  ModelOptions options = model_options(config, *tokenizer);
+  options.config_json = record(state, "model_config");  // as it was trained, whatever lies in model.path today
   const ModelOutline outline = outline_model(options);
   std::vector<float> trainable(outline.layouts.trainable.size), frozen(outline.layouts.frozen.size);
   fill_parameters(options, outline, trainable.data(), frozen.data());
@@ -51,14 +59,8 @@ void export_state(const StoredState& state, const std::filesystem::path& folder,
 
   HuggingFaceExport out;
   out.config_json = exported_config(outline.config, record(state, "model_config"));
-  if (state.records.contains("tokenizer")) {
-    out.tokenizer_json = record(state, "tokenizer");
-    out.tokenizer_config_json = record(state, "tokenizer_config");
-  } else {  // Level 0 leaves it out
-    const auto tokenizer = make_tokenizer(config);
-    out.tokenizer_json = tokenizer->source_text();
-    out.tokenizer_config_json = tokenizer->config_text();
-  }
+  out.tokenizer_json = tokenizer->source_text();
+  out.tokenizer_config_json = tokenizer->config_text();
   out.preprocessor_json = to_json(image_processor_config(config, outline.config));
   std::vector<std::vector<uint16_t>> rounded;
   for (auto [layout, values] :

@@ -11,14 +11,18 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "cmd/command.h"
 #include "io/dataset_report.h"
+#include "io/index_file.h"
 #include "io/picture_decoder.h"
 #include "io/shard_packer.h"
 
 namespace mso {
 namespace {
+
+constexpr int kMostThreads = 1024;
 
 // A line that is overwritten while work goes on; nothing when standard error is no terminal.
 std::function<void(uint64_t, uint64_t)> progress_line(const std::string& verb) {
@@ -76,6 +80,7 @@ int run_index(const std::vector<std::string>& paths) {
 }
 
 int run_verify(const std::vector<std::string>& paths, int threads, const std::string& caption, const std::string& list) {
+  if (!list.empty()) check_may_replace(list, "{\"id\":", "a list of bad samples");
   const auto dataset = Dataset::open(paths);
   const std::vector<BadSample> bad = verify_dataset(dataset, threads, caption, progress_line("checking sample"));
   std::ofstream file;
@@ -137,7 +142,10 @@ struct BenchArguments {
 // Goes through the data as training does, without training: what the loader alone can deliver.
 int run_bench(const BenchArguments& arguments) {
   std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(arguments.tokenizer);
-  const int64_t side = arguments.image_size / std::max(1, arguments.patch_size);
+  if (arguments.patch_size > arguments.image_size)
+    throw Error("a patch is larger than the picture", "--patch-size " + std::to_string(arguments.patch_size),
+                "at most --image-size, " + std::to_string(arguments.image_size), ExitCode::kBadUsage);
+  const int64_t side = arguments.image_size / arguments.patch_size;
   AssemblerOptions options;
   options.image_token = tokenizer->token_id("<image>").value_or(-1);
   DataLoaderOptions loading;
@@ -191,16 +199,22 @@ Command data_command() {
 
     auto pack = std::make_shared<PackArguments>();
     CLI::App* sub = app.add_subcommand("pack", "pack a folder of pictures with captions into WebDataset shards");
+    sub->footer("\nExample:\n  mso data pack /usr/share/tuxpaint/stamps shards --max-samples-per-shard 100\n");
     sub->add_option("SRC", pack->source, "folder: cat.png, cat.txt, and optionally cat_desc.ogg (spoken caption)")
         ->required();
     sub->add_option("OUT", pack->out, "folder to make, or one made by an earlier `mso data pack`")->required();
-    sub->add_option("--shard-size", pack->shard_size_mb, "a shard's size at most, in MB")->capture_default_str();
+    sub->add_option("--shard-size", pack->shard_size_mb, "a shard's size at most, in MB")
+        ->check(CLI::Range(0.001, 1e6))
+        ->capture_default_str();
     sub->add_option("--max-samples-per-shard", pack->options.limits.samples, "samples of a shard at most")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 32))
         ->capture_default_str();
     sub->add_option("--quality", pack->options.quality, "JPEG quality, 1 to 100")
         ->check(CLI::Range(1, 100))
         ->capture_default_str();
-    sub->add_option("--threads", pack->options.threads, "threads, 0 for all cores")->capture_default_str();
+    sub->add_option("--threads", pack->options.threads, "threads, 0 for all cores")
+        ->check(CLI::Range(0, kMostThreads))
+        ->capture_default_str();
     sub->add_option("--captions", pack->captions, "captions kept in .json: en (English) or all languages")
         ->check(CLI::IsMember({"en", "all"}))
         ->capture_default_str();
@@ -217,10 +231,12 @@ Command data_command() {
       to->add_option("PATH", *paths, "folders of shards, or .tar files")->required();
     };
     sub = app.add_subcommand("index", "make the index beside each shard where it is missing or stale");
+    sub->footer("\nExample:\n  mso data index shards\n");
     add_paths(sub);
     sub->callback([=] { *chosen = [=] { return run_index(*paths); }; });
 
     sub = app.add_subcommand("stat", "counts, sizes, caption lengths and categories");
+    sub->footer("\nExample:\n  mso data stat shards\n");
     add_paths(sub);
     sub->add_flag("--no-categories", *no_categories, "do not read the .json members (faster)");
     sub->callback([=] {
@@ -231,26 +247,39 @@ Command data_command() {
     });
 
     sub = app.add_subcommand("verify", "decode every sample; exit 3 if any is bad");
+    sub->footer("\nExample:\n  mso data verify shards --list bad.jsonl\n");
     add_paths(sub);
-    sub->add_option("--threads", *threads, "threads, 0 for all cores")->capture_default_str();
+    sub->add_option("--threads", *threads, "threads, 0 for all cores")
+        ->check(CLI::Range(0, kMostThreads))
+        ->capture_default_str();
     sub->add_option("--caption", *caption, "where captions are, as data.caption")->capture_default_str();
     sub->add_option("--list", *list, "write the bad samples to this file, one JSON object a line")->type_name("FILE");
     sub->callback([=] { *chosen = [=] { return run_verify(*paths, *threads, *caption, *list); }; });
 
     sub = app.add_subcommand("ls", "every sample of the index, one JSON object a line");
+    sub->footer("\nExample:\n  mso data ls shards | grep unusable\n");
     add_paths(sub);
     sub->callback([=] { *chosen = [=] { return run_ls(*paths); }; });
 
     auto bench = std::make_shared<BenchArguments>();
     sub = app.add_subcommand("bench", "read, decode and pack as training does, and tell the speed");
+    sub->footer("\nExample:\n  mso data bench shards --image-size 336 --patch-size 14\n");
     sub->add_option("PATH", bench->paths, "folders of shards, or .tar files")->required();
-    sub->add_option("--threads", bench->threads, "decoder threads, 0 for all cores")->capture_default_str();
-    sub->add_option("--batch", bench->batch, "samples a step")->check(CLI::PositiveNumber)->capture_default_str();
-    sub->add_option("--epochs", bench->epochs, "passes over the data")->capture_default_str();
+    sub->add_option("--threads", bench->threads, "decoder threads, 0 for all cores")
+        ->check(CLI::Range(0, kMostThreads))
+        ->capture_default_str();
+    sub->add_option("--batch", bench->batch, "samples a step")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 20))
+        ->capture_default_str();
+    sub->add_option("--epochs", bench->epochs, "passes over the data")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 20))
+        ->capture_default_str();
     sub->add_option("--image-size", bench->image_size, "side of the model's pictures")
         ->check(CLI::Range(1, 8192))
         ->capture_default_str();
-    sub->add_option("--patch-size", bench->patch_size, "side of a patch")->capture_default_str();
+    sub->add_option("--patch-size", bench->patch_size, "side of a patch")
+        ->check(CLI::Range(1, 8192))
+        ->capture_default_str();
     sub->add_option("--tokenizer", bench->tokenizer, "as model.tokenizer")->capture_default_str();
     sub->add_flag("--exact-jpeg", bench->exact, "as data.exact_jpeg");
     sub->callback([=] { *chosen = [=] { return run_bench(*bench); }; });

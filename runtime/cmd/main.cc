@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 
 #include "base/error.h"
@@ -116,6 +117,8 @@ int main(int argc, char** argv) {
     return mso::run(argc, argv);
   } catch (const mso::Error& error) {
     return mso::fail(error);
+  } catch (const std::filesystem::filesystem_error& error) {
+    return mso::fail(mso::system_error("cannot use", error.path1().string(), error.code().value()));
   } catch (const std::exception& error) {
     return mso::fail(mso::Error("unexpected error", error.what()));
   }

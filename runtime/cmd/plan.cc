@@ -1,10 +1,17 @@
 // mso plan: what a run would need, before it starts. Needs no torch and builds no model.
+#include <config.h>
+
+#include <filesystem>
 #include <iostream>
 #include <memory>
 
 #include "base/model_config.h"
 #include "cmd/command.h"
 #include "plan/plan_report.h"
+#ifdef MSO_HAVE_IO
+#include "exec/model_setup.h"
+#include "io/dataset.h"
+#endif
 
 namespace mso {
 
@@ -15,14 +22,46 @@ struct PlanOptions : ConfigOptions {
   bool json = false;
 };
 
+// What training refuses is refused here by the same checks. Data that is not there yet is only told: plans are made
+// before data is.
+nlohmann::json checked_model(const Config& config, std::vector<std::string>& notes) {
+#ifdef MSO_HAVE_IO
+  const ModelInputs inputs = check_model_inputs(config);
+  auto missing = [](const std::vector<std::string>& paths) {
+    std::error_code ignored;
+    for (const std::string& path : paths)
+      if (!std::filesystem::exists(path, ignored)) return path;
+    return std::string();
+  };
+  for (const auto* paths : {&config.data.path, &config.data.eval_path}) {
+    if (const std::string path = missing(*paths); !path.empty()) {
+      notes.push_back("no data there yet, so it is not checked: " + path);
+      continue;
+    }
+    if (paths->empty()) continue;
+    const uint32_t shards = Dataset::check_files(*paths);
+    if (paths == &config.data.path && config.data.eval_path.empty() && config.data.eval_shards > 0)
+      Dataset::check_split(shards, static_cast<uint32_t>(config.data.eval_shards));
+  }
+  return nlohmann::json::parse(inputs.options.config_json);
+#else
+  (void)notes;
+  return hugging_face_config(config.model);
+#endif
+}
+
 int show_plan(const PlanOptions& options) {
   const LoadedConfig loaded = options.load();
   const Config& config = loaded.config;
+  if (options.nodes > options.ranks)
+    throw Error("more nodes than ranks", "--nodes " + std::to_string(options.nodes) + " --ranks " + std::to_string(options.ranks),
+                "a node without a rank has no part in the run", ExitCode::kBadUsage);
   PlanReport report;
-  report.model = summarise_llava(hugging_face_config(config.model), config.model.freeze);
+  std::vector<std::string> notes;
+  report.model = summarise_llava(checked_model(config, notes), config.model.freeze);
   report.plan = make_data_parallel_plan(report.model, config, options.ranks);
   report.memory = estimate_memory(report.model, config, options.ranks);
-  report.nodes = std::min(options.nodes, options.ranks);
+  report.nodes = options.nodes;
   report.snapshots = estimate_snapshots(report.model, config, options.ranks, options.nodes);
   report.ram_disk = inspect_ram_disk(level0_folder(config.ecm.level0_path));
   report.keep = config.ecm.keep;
@@ -31,10 +70,13 @@ int show_plan(const PlanOptions& options) {
     out["config"] = to_json(config);
     out["sources"] = loaded.sources;
     out["defaults_not_in_force"] = defaults_not_in_force();
+    out["notes"] = notes;
     std::cout << out.dump(2) << "\n";
     return 0;
   }
-  std::cout << format_plan_report(report) << "\nEffective values\n";
+  std::cout << format_plan_report(report);
+  for (const std::string& note : notes) std::cout << "\nNote: " << note << "\n";
+  std::cout << "\nEffective values\n";
   std::cout << format_effective_values(loaded);
   std::cout << "\nDefaults not in force yet\n";
   for (const std::string& line : defaults_not_in_force()) std::cout << "  " << line << "\n";

@@ -4,6 +4,7 @@
 
 #include "base/kill_point.h"
 #include "base/log.h"
+#include "base/shell.h"
 #include "ckpt/kill_points.h"
 #include "cmd/command.h"
 #include "comm/world.h"
@@ -54,7 +55,10 @@ void print_how_to_go_on(const World& world, const Config& config, ExitCode code,
   arguments.insert(arguments.end(), options.config.overrides.begin(), options.config.overrides.end());
   const std::string command = resume_command(world.size(), arguments);
   if (code == ExitCode::kSuccess)
-    std::cerr << "report: mso report " << config.train.run_dir << "\nto train on, raise train.steps: " << command << std::endl;
+    std::cerr << "report: mso report " << shell_word(config.train.run_dir)
+              << "\nto train on, raise train.steps: " << command << std::endl;
+  else if (code == ExitCode::kNoValidState)  // the same command would end the same way
+    std::cerr << "look with: mso ckpt ls " << shell_word(config.train.run_dir) << " --verify" << std::endl;
   else
     std::cerr << "resume with: " << command << std::endl;
 }
@@ -82,7 +86,7 @@ int run_training(const TrainOptions& options) {
     const Error* known = dynamic_cast<const Error*>(&e);
     const Error error = known ? *known : Error("unexpected error", e.what());
     if (trainer) trainer->record_failure(error);
-    if (dynamic_cast<const RankZeroFailed*>(&e) || error.exit_code() == ExitCode::kNoValidState) everywhere = true;
+    if (dynamic_cast<const RankZeroFailed*>(&e) || dynamic_cast<const AgreedError*>(&e) || error.exit_code() == ExitCode::kNoValidState) everywhere = true;
     if (world.rank() == 0 || !everywhere) print_error(error, world);
     if (error.exit_code() != ExitCode::kBadUsage) print_how_to_go_on(world, loaded.config, error.exit_code(), options);
     // Others may be waiting for this rank: leave at once, the launcher ends them.

@@ -16,6 +16,14 @@ if BUILD_IO
 noinst_LTLIBRARIES += libmso_model_setup.la
 libmso_model_setup_la_SOURCES = runtime/exec/model_setup.cc runtime/exec/model_setup.h
 libmso_model_setup_la_CXXFLAGS = $(AM_CXXFLAGS)
+
+if HAVE_GTEST
+check_PROGRAMS += model_setup_tests
+TESTS += model_setup_tests
+model_setup_tests_SOURCES = tests/unit/exec/model_setup_test.cc
+model_setup_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS)
+model_setup_tests_LDADD = libmso_model_setup.la libmso_io.la libmso_model_files.la libmso_comm.la libmso_node.la libmso_base.la $(GTEST_LIBS)
+endif
 endif
 
 if BUILD_TRAIN
@@ -38,7 +46,7 @@ libmso_exec_la_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
 if HAVE_GTEST
 check_PROGRAMS += exec_tests
 TESTS += exec_tests
-exec_tests_SOURCES = tests/unit/exec/roll_forward_test.cc tests/unit/exec/schedule_test.cc
+exec_tests_SOURCES = tests/unit/exec/rank_zero_test.cc tests/unit/exec/roll_forward_test.cc tests/unit/exec/schedule_test.cc
 exec_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
 exec_tests_LDADD = libmso_exec.la libmso_ckpt.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_node.la libmso_base.la $(TORCH_LIBS) $(GTEST_LIBS)
 endif

@@ -4,10 +4,13 @@
 
 namespace mso {
 
-ModelOptions model_options(const Config& config) {
+ModelOptions model_options(const Config& config, const Tokenizer& tokenizer) {
   ModelOptions options;
   options.path = config.model.path;
-  options.config_json = hugging_face_config(config.model).dump();
+  nlohmann::json json = hugging_face_config(config.model);
+  if (!json.contains("image_token_index"))
+    if (const auto id = tokenizer.token_id("<image>")) json["image_token_index"] = *id;
+  options.config_json = json.dump();
   options.seed = static_cast<uint64_t>(config.train.seed);
   options.init_std = config.model.path.empty() ? config.model.init_std : 0;
   options.compute = config.train.precision == "bf16" ? ComputeType::kBF16 : ComputeType::kF32;
@@ -37,6 +40,31 @@ ImageProcessorConfig image_processor_config(const Config& config, const LlavaCon
            std::to_string(made.height()) + "x" + std::to_string(made.width()),
            "mend preprocessor_config.json in " + config.model.path);
   return processor;
+}
+
+ModelInputs check_model_inputs(const Config& config) {
+  if (config.train.device == "cuda")
+    throw Error("train.device: cuda is not available yet", "training runs on CPU ranks", "use auto or cpu", ExitCode::kBadUsage);
+  (void)hugging_face_config(config.model);  // no model at all is told before its tokenizer is missed
+  ModelInputs inputs;
+  inputs.tokenizer = make_tokenizer(config);
+  inputs.options = model_options(config, *inputs.tokenizer);
+  inputs.model = model_config(inputs.options);
+  const LlavaConfig& model = inputs.model;
+  if (inputs.tokenizer->vocabulary_size() > model.text.vocab_size)
+    throw Error("the tokenizer has more tokens than the model's vocabulary",
+                std::to_string(inputs.tokenizer->vocabulary_size()) + " > " + std::to_string(model.text.vocab_size),
+                "raise model.text.vocab_size", ExitCode::kBadUsage);
+  inputs.processor = image_processor_config(config, model);
+  AssemblerOptions& samples = inputs.samples;
+  samples.text_template = config.data.prompt_template;
+  samples.caption = config.data.caption;
+  samples.image_token = model.image_token_index;
+  samples.max_length = config.data.max_length;
+  if (config.model.tokenizer == "bytes" || (config.model.tokenizer == "auto" && config.model.path.empty()))
+    samples.bytes_per_token = 1;
+  SampleAssembler(nullptr, inputs.tokenizer, PictureDecoder(), samples);  // refuses a wrong template
+  return inputs;
 }
 
 }  // namespace mso

@@ -6,16 +6,29 @@
 
 #include "base/config.h"
 #include "io/image_processor.h"
+#include "io/sample_assembler.h"
 #include "io/tokenizer.h"
 #include "model/model_options.h"
 
 namespace mso {
 
-ModelOptions model_options(const Config& config);
+// model.image_token_index "auto": of the model's config.json, else the tokenizer's token "<image>".
+ModelOptions model_options(const Config& config, const Tokenizer& tokenizer);
 // model.tokenizer; "auto": of the model's folder, from scratch the byte tokenizer.
 std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config);
 // The model folder's own, else CLIP's for the size of the vision tower. Error (kBadUsage) where its pictures have
 // another size than the vision tower reads.
 ImageProcessorConfig image_processor_config(const Config& config, const LlavaConfig& model);
+
+struct ModelInputs {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  ModelOptions options;
+  LlavaConfig model;
+  ImageProcessorConfig processor;
+  AssemblerOptions samples;
+};
+// All of the above, fitting together: what `mso train` refuses about model, tokenizer and template is refused here, for
+// `mso plan` too. Reads files, no weights and no data.
+ModelInputs check_model_inputs(const Config& config);
 
 }  // namespace mso

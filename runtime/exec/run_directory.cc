@@ -7,9 +7,11 @@
 #include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/shell.h"
 #include "exec/rank_zero.h"
 
 namespace mso {
@@ -30,11 +32,11 @@ std::string timestamp() {
 // What rank 0 does; the others get the result by broadcast.
 RunDirectory prepare(const fs::path& path, bool fresh) {
   RunDirectory run{path, false};
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error)
-    throw Error("train.run_dir cannot be made", path.string() + ": " + error.message(),
-                "give a folder that can be written", ExitCode::kBadUsage);
+  try {
+    make_folders(path);
+  } catch (const Error& e) {
+    throw Error("train.run_dir cannot be made", e.on(), e.hint(), ExitCode::kBadUsage);
+  }
   const bool is_run = fs::exists(path / "run_id");
   if (fresh && is_run) {
     // Not under a live run, which would go on writing by the old name.
@@ -52,13 +54,18 @@ RunDirectory prepare(const fs::path& path, bool fresh) {
     run.existed = true;
     return run;
   }
+  if (fs::exists(path / "metrics.jsonl") && fs::exists(path / "attempt"))
+    throw Error("the run in this folder has lost its identity", (path / "run_id").string() + " is missing",
+                "write the \"run_id\" of a \"start\" line of metrics.jsonl into it, or move the folder away",
+                ExitCode::kBadUsage);
+  // What a start that was killed before it made its identity may have left.
+  const std::set<std::string> leftovers = {"lock", "attempt", "attempt.lock", "place.json"};
   for (const auto& entry : fs::directory_iterator(path)) {
-      // What a start that was killed before it made its identity may have left.
-      const std::string name = entry.path().filename();
-      if (name.find(".tmp") == std::string::npos && name != "lock" && name != "attempt")
-        throw Error("train.run_dir holds files but no run", path.string() + " (" + name + ")",
-                    "give a new or empty folder", ExitCode::kBadUsage);
-    }
+    const std::string name = entry.path().filename();
+    if (name.find(".tmp") == std::string::npos && !leftovers.contains(name))
+      throw Error("train.run_dir holds files but no run", path.string() + " (" + name + ")", "give a new or empty folder",
+                  ExitCode::kBadUsage);
+  }
   return run;
 }
 
@@ -88,19 +95,19 @@ void refuse_unsafe_changes(const Config& before, const Config& now) {
                 "undo the change to resume, or --fresh to start anew beside it", ExitCode::kBadUsage);
 }
 
-void check_and_record_configuration(const RunDirectory& run, const Config& config) {
-  const fs::path recorded = run.path / "config.json";
-  if (fs::exists(recorded)) {
-    Config before;
-    try {
-      before = config_from_json(nlohmann::json::parse(read_file(recorded)), recorded.string());
-    } catch (const nlohmann::json::exception& e) {
-      throw Error("cannot read the configuration of the run", recorded.string() + ": " + e.what(),
-                  "restore the file, or --fresh to start anew beside it", ExitCode::kBadUsage);
-    }
-    refuse_unsafe_changes(before, config);
+std::optional<Config> recorded_configuration(const RunDirectory& run) {
+  const fs::path file = run.path / "config.json";
+  if (!fs::exists(file)) return {};
+  try {
+    return config_from_json(nlohmann::json::parse(read_file(file)), file.string());
+  } catch (const nlohmann::json::exception& e) {
+    throw Error("cannot read the configuration of the run", file.string() + ": " + e.what(),
+                "restore the file, or --fresh to start anew beside it", ExitCode::kBadUsage);
   }
-  write_file_durably(recorded, to_json(config).dump(1) + "\n");
+}
+
+void record_configuration(const RunDirectory& run, const Config& config) {
+  write_file_durably(run.path / "config.json", to_json(config).dump(1) + "\n");
   write_file_durably(run.path / "config.yaml", to_yaml(config));
 }
 
@@ -122,19 +129,8 @@ std::string resume_command(int ranks, const std::vector<std::string>& arguments)
     command = "srun -n " + n + " --mpi=pmix mso";
   else if (ranks > 1)
     command = "mpirun -n " + n + " --bind-to none mso";
-  for (const std::string& argument : arguments) {
-    if (argument == "--fresh") continue;  // would leave this run behind
-    bool plain = !argument.empty() && argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                                 "0123456789_-+=./:,@%") == std::string::npos;
-    command += " ";
-    if (plain) {
-      command += argument;
-    } else {
-      command += "'";
-      for (char c : argument) command += c == '\'' ? std::string("'\\''") : std::string(1, c);
-      command += "'";
-    }
-  }
+  for (const std::string& argument : arguments)
+    if (argument != "--fresh") command += " " + shell_word(argument);  // --fresh would leave this run behind
   return command;
 }
 

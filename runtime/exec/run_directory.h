@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,10 @@ RunDirectory open_run_directory(World& world, const std::filesystem::path& path,
 // Prints what differs; Error (kBadUsage) naming every key whose new value is not safe to go on with.
 void refuse_unsafe_changes(const Config& before, const Config& now);
 
-// Rank 0, before training: compares with the configuration of the run's earlier attempts and records the present one.
-// Prints each difference; Error (kBadUsage) when one is not safe to go on with, naming all such keys.
-void check_and_record_configuration(const RunDirectory& run, const Config& config);
+// config.json: the configuration of the run's newest start. Nothing where there is none; Error (kBadUsage) where damaged.
+std::optional<Config> recorded_configuration(const RunDirectory& run);
+// Rank 0: writes config.json and config.yaml.
+void record_configuration(const RunDirectory& run, const Config& config);
 
 // Writes pids/rank-NNNN ("PID NODE"), so that a person or a supervisor finds each rank's process.
 void record_process(const RunDirectory& run, const World& world);

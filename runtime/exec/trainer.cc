@@ -63,9 +63,12 @@ ExitCode Trainer::run() {
     metrics_ = std::make_unique<MetricsWriter>(parts_.directory.path / "metrics.jsonl");
     ledger_file_ = std::make_unique<Ledger>(Ledger::open(parts_.directory.path / "ledger.jsonl"));
   }
-  resume();
+  if (!resume()) return leave_finished(step_);
   record_process(parts_.directory, world_);
   install_stop_signals();
+  if (is_recorder() && step_ < parts_.total_steps)
+    log_info("training from step {} to {}, {} samples a step; reading the first ones", step_ + 1, parts_.total_steps,
+             config_.train.global_batch_samples);
 
   bool stop = false;
   while (step_ < parts_.total_steps && !stop) {
@@ -92,27 +95,21 @@ ExitCode Trainer::run() {
              "finished " + std::to_string(step_) + " steps, state " + hash);
 }
 
-void Trainer::resume() {
+bool Trainer::resume() {
   const auto start = Clock::now();
   std::unique_ptr<Communicator> group = world_.communicator().split(0, world_.rank(), "snapshots");
   std::optional<FoundState> found = find_state(parts_.checkpoint_settings, *group);
   std::optional<ResumeRecord> resume_record;
   std::vector<LedgerEntry> replay = Ledger::load(parts_.directory.path / "ledger.jsonl");
   check_nothing_was_lost(found.has_value());
+  check_what_changed(found);
+  if (found && is_finished(*found)) {
+    step_ = found->choice.step;
+    return false;
+  }
+  on_rank_zero(*data_parallel_, timeout_s_, [&] { record_configuration(parts_.directory, config_); });
+  begun_ = true;
   if (found) {
-    if (auto recorded = found->records.find("config"); recorded != found->records.end())
-      refuse_unsafe_changes(config_from_json(nlohmann::json::parse(recorded->second), "the snapshot's configuration"),
-                            config_);
-    const auto cursor = found->records.find("cursor");
-    if (cursor == found->records.end())
-      throw Error("the snapshot has no loader cursor", "step " + std::to_string(found->choice.step),
-                  "it was written by another program", ExitCode::kNoValidState);
-    std::string differences;
-    for (const std::string& sentence : parts_.loader->differences(cursor->second))
-      differences += (differences.empty() ? "" : "; ") + sentence;
-    if (!differences.empty())
-      throw Error("the data is not what the run was trained on", differences,
-                  "restore the data set, or --fresh to start anew beside this run", ExitCode::kBadUsage);
     const LoadReport report = load(*found, *group);
     step_ = report.step;
     if (auto tail = found->records.find("ledger_tail"); tail != found->records.end())
@@ -149,13 +146,13 @@ void Trainer::resume() {
 
   if (!is_recorder()) {
     if (find_terminal().live) other_ranks_logs_ = std::make_unique<LogsAboveLine>();
-    return;
+    return true;
   }
   StartRecord record;
   record.attempt = static_cast<int>(attempt_);
   record.ranks = world_.size();
   record.step = static_cast<int64_t>(step_);
-  record.steps = static_cast<int64_t>(parts_.total_steps);
+  record.steps = static_cast<int64_t>(std::max(parts_.total_steps, step_));  // train.steps may have been lowered
   record.run_id = parts_.checkpoint_settings.run_id;
   for (const StageInfo& stage : parts_.graph->stages()) record.parameters += stage.parameters;
   metrics_->write(record);
@@ -163,6 +160,59 @@ void Trainer::resume() {
   tensorboard_ = std::make_unique<TensorBoardWriter>(parts_.directory.path / "tensorboard",
                                                      static_cast<int>(attempt_), static_cast<int64_t>(step_));
   progress_ = std::make_unique<Progress>(ProgressOptions{record.steps, config_.train.log_interval_s, resume_record});
+  return true;
+}
+
+// Configuration and data of the run so far against those of this start, before anything is changed: of the state it goes
+// on from, else of the newest start. A refused start is not counted.
+void Trainer::check_what_changed(const std::optional<FoundState>& found) {
+  on_rank_zero(*data_parallel_, timeout_s_, [&] {
+    try {
+      std::optional<Config> before;
+      if (found && found->records.contains("config"))
+        before = config_from_json(nlohmann::json::parse(found->records.at("config")), "the snapshot's configuration");
+      else
+        before = recorded_configuration(parts_.directory);
+      if (before) refuse_unsafe_changes(*before, config_);
+      if (!found) return;
+      const auto cursor = found->records.find("cursor");
+      if (cursor == found->records.end())
+        throw Error("the snapshot has no loader cursor", "step " + std::to_string(found->choice.step),
+                    "it was written by another program", ExitCode::kNoValidState);
+      std::string differences;
+      for (const std::string& sentence : parts_.loader->differences(cursor->second))
+        differences += (differences.empty() ? "" : "; ") + sentence;
+      if (!differences.empty())
+        throw Error("the data is not what the run was trained on", differences,
+                    "restore the data set, or --fresh to start anew beside this run", ExitCode::kBadUsage);
+    } catch (const Error& e) {
+      if (e.exit_code() == ExitCode::kBadUsage) parts_.attempt->withdraw();
+      throw;
+    }
+  });
+}
+
+// All steps are done and their state lies on shared storage. A Level 1 of the last step alone may be of a run that was
+// killed before it wrote its final state; the diary tells.
+bool Trainer::is_finished(const FoundState& found) {
+  char finished = found.choice.step >= parts_.total_steps && found.choice.level != SnapshotLevel::kL0 &&
+                  (found.choice.level == SnapshotLevel::kL2 || (metrics_ && metrics_->found().finished));
+  broadcast_now(*data_parallel_, &finished, 1, 0, timeout_s_);
+  return finished != 0;
+}
+
+ExitCode Trainer::leave_finished(uint64_t steps) {
+  if (is_recorder()) {
+    parts_.attempt->withdraw();
+    const char* key = config_.train.steps ? "train.steps" : "train.epochs";
+    log_info("already finished, {} steps: {} asks for {}, so there is nothing to do; to train on, raise it ({})", steps,
+             key, parts_.total_steps,
+             config_.train.steps ? "train.steps=" + std::to_string(2 * steps) : "train.epochs=…");
+    std::error_code ignored;
+    if (!std::filesystem::exists(parts_.directory.path / "report.html", ignored)) write_report();
+  }
+  remove_level0();
+  return ExitCode::kSuccess;
 }
 
 // The full state, then the steps that are kept as gradients, done again by the optimizer alone.
@@ -188,8 +238,11 @@ LoadReport Trainer::load(const FoundState& found, Communicator& group) {
 // The diary knows of snapshots that were written: without any of them left this is no new run.
 void Trainer::check_nothing_was_lost(bool found) {
   on_rank_zero(*data_parallel_, timeout_s_, [&] {
-    if (found || !parts_.directory.existed) return;
+    if (!parts_.directory.existed) return;
     const auto diary = parts_.directory.path / "metrics.jsonl";
+    if (const DamagedLines damaged = find_damaged_lines(diary); damaged.count > 0)
+      log_warn("{}: {} cannot be read and left as it is; the report leaves it out", diary.string(), damaged.text());
+    if (found) return;
     MetricsReader reader(diary);
     Record record;
     while (reader.next(record))
@@ -238,7 +291,9 @@ bool Trainer::train_step() {
   const StepSums sums = sum_over_ranks(*data_parallel_, mine, timeout_s_);
   const SnapshotDecision decision = checkpoints_->on_agreed(decode_flags(sums.checkpoint));
   if (decision.attempt_lost)
-    throw Error("a newer start of this run exists", parts_.directory.path.string(), "this one ends; look at the other");
+    throw AgreedError("a newer start of this run exists", parts_.directory.path.string(),
+                      "this one ends; look at the other. If there is none, its counter `attempt` was set back: write a "
+                      "higher number into it");
   kill_point("train_sums_agreed");
 
   stall_s += checkpoints_->fence(deadline_in(timeout_s_));
@@ -282,10 +337,10 @@ bool Trainer::train_step() {
   record_checkpoint_events();
   empty_steps_ = sums.labels > 0 ? 0 : empty_steps_ + 1;
   if (empty_steps_ >= kMaxEmptySteps)
-    throw Error("nothing to train on", std::to_string(empty_steps_) + " steps in a row without a label",
+    throw AgreedError("nothing to train on", std::to_string(empty_steps_) + " steps in a row without a label",
                 "ledger.jsonl says why each sample was left out; with \"too_long\" raise data.max_length", ExitCode::kBadData);
   if (skipped_updates_ >= kMaxSkippedUpdates)
-    throw Error("training diverged", std::to_string(skipped_updates_) + " steps in a row with a gradient that is not finite",
+    throw AgreedError("training diverged", std::to_string(skipped_updates_) + " steps in a row with a gradient that is not finite",
                 "lower train.learning_rate or lengthen train.warmup_steps, and start with --fresh");
   kill_point("train_step_end");
   return opening.stop;
@@ -315,7 +370,7 @@ void Trainer::settle_bad_samples(const RankBatch& batch, const GlobalBatch& glob
   const double share = static_cast<double>(ledger_.size()) / seen;
   // Not before a few hundred samples: one bad sample in the first batch is no trend.
   if (seen >= 256 && share > config_.data.max_bad_samples_ratio)
-    throw Error("too many samples could not be used",
+    throw AgreedError("too many samples could not be used",
                 std::to_string(ledger_.size()) + " of " + std::to_string(static_cast<uint64_t>(seen)) +
                     ", more than data.max_bad_samples_ratio",
                 "`mso data verify` finds them all; repair the data, or raise the limit", ExitCode::kBadData);
@@ -434,7 +489,7 @@ void Trainer::write_report() noexcept {
 void Trainer::record_failure(const Error& error) noexcept {
   try {
     if (progress_) progress_->finish();
-    if (!metrics_) return;
+    if (!metrics_ || (!begun_ && error.exit_code() == ExitCode::kBadUsage)) return;  // refused: not counted
     EndRecord record;
     record.attempt = static_cast<int>(attempt_);
     record.step = static_cast<int64_t>(step_);

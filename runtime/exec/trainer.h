@@ -55,8 +55,12 @@ class Trainer {
   void record_failure(const Error& error) noexcept;
 
  private:
-  void resume();
+  // False: the run is finished already, there is nothing to train.
+  bool resume();
   void check_nothing_was_lost(bool found);
+  void check_what_changed(const std::optional<FoundState>& found);
+  bool is_finished(const FoundState& found);
+  ExitCode leave_finished(uint64_t steps);
   LoadReport load(const FoundState& found, Communicator& group);
   // One step; true when a rank was asked to end.
   bool train_step();
@@ -83,6 +87,7 @@ class Trainer {
   LearningRateSchedule schedule_;
   std::vector<LedgerEntry> ledger_;  // the same on every rank
   uint64_t step_ = 0;                // finished steps
+  bool begun_ = false;               // this start is counted, and has changed something
   StepUpdate last_update_;           // of the step that was finished last; for deltas
   uint64_t empty_steps_ = 0;         // in a row, of which no sample could be used
   uint64_t skipped_updates_ = 0;     // in a row, for gradients that are not finite

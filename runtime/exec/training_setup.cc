@@ -9,7 +9,6 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/model_config.h"
 #include "exec/model_setup.h"
 #include "exec/node_preparations.h"
 #include "exec/rank_zero.h"
@@ -49,43 +48,36 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   const Config& config = parts.config;
   const double timeout_s = config.parallel.timeout_s;
   check_same_configuration(world, config);
-  if (config.train.device == "cuda")
-    throw Error("train.device: cuda is not available yet", "training runs on CPU ranks", "use auto or cpu", ExitCode::kBadUsage);
   adopt_node_preparations(world, timeout_s);
   at::set_num_threads(static_cast<int>(config.parallel.threads_per_rank));
 
   // What can be refused is refused before the run folder is touched.
-  std::shared_ptr<const Tokenizer> tokenizer = make_tokenizer(config);
-  ModelOptions options = model_options(config);
-  options.values = false;  // a snapshot has them, or the trainer asks for them
-  const LlavaConfig model = model_config(options);
-  if (tokenizer->vocabulary_size() > model.text.vocab_size)
-    throw Error("the tokenizer has more tokens than the model's vocabulary",
-                std::to_string(tokenizer->vocabulary_size()) + " > " + std::to_string(model.text.vocab_size),
-                "raise model.text.vocab_size", ExitCode::kBadUsage);
+  Communicator& ranks = world.communicator();
+  const double patience_s = 60 * timeout_s;  // reading weights and indexes takes its time
+  ModelInputs inputs;
+  together(ranks, patience_s, [&] { inputs = check_model_inputs(config); });
+  inputs.options.values = false;  // a snapshot has them, or the trainer asks for them
+  const LlavaConfig& model = inputs.model;
   // Rank 0 first: it writes the indexes that are missing, the others read them.
   auto open_data = [&](const std::vector<std::string>& paths) {
     std::shared_ptr<const Dataset> data;
-    on_rank_zero(world.communicator(), 60 * timeout_s, [&] { data = Dataset::open(paths); });
-    return data ? data : Dataset::open(paths);
+    on_rank_zero(ranks, patience_s, [&] { data = Dataset::open(paths); });
+    together(ranks, patience_s, [&] {
+      if (!data) data = Dataset::open(paths);
+    });
+    return data;
   };
   std::shared_ptr<const Dataset> data = open_data(config.data.path), held_out;
   if (!config.data.eval_path.empty())
     held_out = open_data(config.data.eval_path);
   else if (config.data.eval_shards > 0)
-    std::tie(data, held_out) = Dataset::split(data, static_cast<uint32_t>(config.data.eval_shards));
+    together(ranks, timeout_s,
+             [&] { std::tie(data, held_out) = Dataset::split(data, static_cast<uint32_t>(config.data.eval_shards)); });
 
-  AssemblerOptions assembler_options;
-  assembler_options.text_template = config.data.prompt_template;
-  assembler_options.caption = config.data.caption;
-  assembler_options.image_token = model.image_token_index;
-  assembler_options.max_length = config.data.max_length;
-  if (config.model.tokenizer == "bytes" || (config.model.tokenizer == "auto" && config.model.path.empty()))
-    assembler_options.bytes_per_token = 1;
-  const PictureDecoder decoder = make_picture_decoder(image_processor_config(config, model), model.positions_per_image(),
-                                                      config.data.exact_jpeg);
-  auto assembler = std::make_shared<SampleAssembler>(data, tokenizer, decoder, assembler_options);
-  if (held_out) parts.held_out = std::make_shared<SampleAssembler>(held_out, tokenizer, decoder, assembler_options);
+  const PictureDecoder decoder =
+      make_picture_decoder(inputs.processor, model.positions_per_image(), config.data.exact_jpeg);
+  auto assembler = std::make_shared<SampleAssembler>(data, inputs.tokenizer, decoder, inputs.samples);
+  if (held_out) parts.held_out = std::make_shared<SampleAssembler>(held_out, inputs.tokenizer, decoder, inputs.samples);
 
   const DecoderThreads threads = decoder_threads(config, usable_cores(), world.local_size());
   const bool cpus_given = decoder_cpus_given(ThreadClass::kImage) > 0;
@@ -110,25 +102,28 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
                           : static_cast<uint64_t>(std::ceil(config.train.epochs * static_cast<double>(data->size()) /
                                                             static_cast<double>(config.train.global_batch_samples)));
 
-  const auto outline = std::make_shared<const ModelOutline>(outline_model(options));
-  check_weights(options, *outline);
-  parts.graph = build_graph(options);
-  parts.fill_weights = [options, outline, graph = parts.graph.get()](bool trainable) {
-    fill_parameters(options, *outline, trainable ? graph->weights() : nullptr, graph->frozen_weights());
-    graph->frozen_weights_changed();
-  };
-  parts.plan = make_data_parallel_plan(summarise_llava(hugging_face_config(config.model), config.model.freeze), config, world.size());
+  together(ranks, patience_s, [&] {
+    const auto outline = std::make_shared<const ModelOutline>(outline_model(inputs.options));
+    check_weights(inputs.options, *outline);
+    parts.graph = build_graph(inputs.options);
+    parts.fill_weights = [options = inputs.options, outline, graph = parts.graph.get()](bool trainable) {
+      fill_parameters(options, *outline, trainable ? graph->weights() : nullptr, graph->frozen_weights());
+      graph->frozen_weights_changed();
+    };
+    parts.plan = make_data_parallel_plan(
+        summarise_llava(nlohmann::json::parse(inputs.options.config_json), config.model.freeze), config, world.size());
+  });
 
   parts.directory = open_run_directory(world, config.train.run_dir, fresh, timeout_s);
   parts.attempt = std::make_unique<RunAttempt>(RunAttempt::begin(parts.directory.path, world.communicator(), timeout_s));
   if (world.rank() == 0) add_log_file((parts.directory.path / "log.txt").string());
-  on_rank_zero(world.communicator(), timeout_s, [&] { check_and_record_configuration(parts.directory, config); });
 
   CheckpointSettings& settings = parts.checkpoint_settings;
   const SnapshotIntervals intervals = snapshot_intervals(config);
   settings.run_dir = parts.directory.path;
   settings.level0_path = level0_folder(config.ecm.level0_path);
   settings.run_id = parts.attempt->run_id();
+  settings.earlier_run_ids = parts.attempt->earlier_run_ids();
   settings.attempt = parts.attempt->number();
   settings.node = world.node();
   // The configuration says "0: off", the manager "negative: off".
@@ -143,9 +138,9 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
 
   parts.records["config"] = to_json(config).dump();
   parts.records["plan"] = plan_to_json(parts.plan).dump();
-  parts.records["tokenizer"] = tokenizer->source_text();
-  parts.records["tokenizer_config"] = tokenizer->config_text();
-  parts.records["model_config"] = options.config_json;
+  parts.records["tokenizer"] = inputs.tokenizer->source_text();
+  parts.records["tokenizer_config"] = inputs.tokenizer->config_text();
+  parts.records["model_config"] = inputs.options.config_json;
   return parts;
 }
 

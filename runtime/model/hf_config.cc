@@ -278,7 +278,8 @@ LlavaConfig parse_llava_config(const std::string& json_text, const std::string& 
   }
   if (c.image_token_index >= c.text.vocab_size)
     throw s.bad("image_token_index " + std::to_string(c.image_token_index) + " is not below vocab_size " +
-                std::to_string(c.text.vocab_size));
+                std::to_string(c.text.vocab_size),
+                "set model.image_token_index to the token that stands for an image, or raise model.text.vocab_size");
   if (s.has("vision_feature_layer")) {
     const Json& layer = s.at("vision_feature_layer");
     c.vision_feature_layers.clear();

@@ -1,13 +1,12 @@
 #include "model/hf_export.h"
 
-#include <unistd.h>
-
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_text.h"
+#include "base/partial_folder.h"
 #include "model/hf_config.h"
 #include "model/parameters.h"
 
@@ -104,6 +103,12 @@ void write_tokenizer(const fs::path& folder, const HuggingFaceExport& model, Jso
   write_json(folder / "special_tokens_map.json", map);
 }
 
+bool is_export_file(const std::string& name) {
+  for (const char* kind : {".json", ".safetensors", ".safetensors.index.json"})
+    if (name.ends_with(kind) || name.find(std::string(kind) + ".tmp") != std::string::npos) return true;
+  return false;
+}
+
 }  // namespace
 
 void export_hugging_face(const fs::path& folder, const HuggingFaceExport& model) {
@@ -134,37 +139,25 @@ void export_hugging_face(const fs::path& folder, const HuggingFaceExport& model)
   }
   if (!model.tensors.empty() && model.tensors[0].dtype == DType::kBF16) json["torch_dtype"] = "bfloat16";
 
-  fs::path beside = folder;
-  if (!beside.has_filename()) beside = beside.parent_path();
-  beside += ".tmp-" + std::to_string(::getpid());
-  fs::remove_all(beside, ignored);
-  try {
-    fs::create_directories(beside);
-    write_json(beside / "config.json", json);
-    write_json(beside / "generation_config.json", generation);
-    write_safetensors_folder(beside, model.tensors, model.shard_bytes);
-    if (!model.tokenizer_json.empty()) write_tokenizer(beside, model, tokenizer_config, special);
-    if (!model.preprocessor_json.empty()) {
-      Json preprocessor = parse(model.preprocessor_json, "preprocessor_config.json");
-      preprocessor["processor_class"] = "LlavaProcessor";
-      write_json(beside / "preprocessor_config.json", preprocessor);
-      // One class token, which LlavaProcessor takes off again for the strategy "default".
-      Json processor = {{"processor_class", "LlavaProcessor"},
-                        {"patch_size", config.vision.patch_size},
-                        {"num_additional_image_tokens", 1},
-                        {"vision_feature_select_strategy", config.keep_class_token ? "full" : "default"}};
-      if (!special.image.empty()) processor["image_token"] = special.image;
-      write_json(beside / "processor_config.json", processor);
-    }
-    fs::remove(folder, ignored);  // an empty one
-    fs::rename(beside, folder);
-  } catch (const fs::filesystem_error& e) {
-    fs::remove_all(beside, ignored);
-    throw Error("cannot export", e.what());
-  } catch (...) {
-    fs::remove_all(beside, ignored);
-    throw;
+  PartialFolder partial(folder, is_export_file);
+  const fs::path& beside = partial.path();
+  write_json(beside / "config.json", json);
+  write_json(beside / "generation_config.json", generation);
+  write_safetensors_folder(beside, model.tensors, model.shard_bytes);
+  if (!model.tokenizer_json.empty()) write_tokenizer(beside, model, tokenizer_config, special);
+  if (!model.preprocessor_json.empty()) {
+    Json preprocessor = parse(model.preprocessor_json, "preprocessor_config.json");
+    preprocessor["processor_class"] = "LlavaProcessor";
+    write_json(beside / "preprocessor_config.json", preprocessor);
+    // One class token, which LlavaProcessor takes off again for the strategy "default".
+    Json processor = {{"processor_class", "LlavaProcessor"},
+                      {"patch_size", config.vision.patch_size},
+                      {"num_additional_image_tokens", 1},
+                      {"vision_feature_select_strategy", config.keep_class_token ? "full" : "default"}};
+    if (!special.image.empty()) processor["image_token"] = special.image;
+    write_json(beside / "processor_config.json", processor);
   }
+  partial.publish();
 }
 
 }  // namespace mso

@@ -113,6 +113,7 @@ void MetricsWriter::mend() {
     std::string_view line = newline == std::string_view::npos ? text : text.substr(newline + 1);
     Record record;
     if (!line.empty() && parse_record(line, record)) {
+      if (const auto* end = std::get_if<EndRecord>(&record); end && end->exit_code == 0) found_.finished = true;
       if (!have_time && time_of(record) > 0) found_.last_time = time_of(record), have_time = true;
       if (int64_t step = step_of(record); step >= 0) {
         found_.last_step = step;
@@ -191,12 +192,14 @@ bool MetricsReader::next_line(std::string_view& line, bool& whole) {
     if (newline != std::string::npos) {
       line = std::string_view(buffer_).substr(at_, newline - at_);
       at_ = newline + 1;
+      ++line_;
       return whole = true;
     }
     if (end_) {
       if (at_ == buffer_.size()) return false;
       line = std::string_view(buffer_).substr(at_);
       at_ = buffer_.size();
+      ++line_;
       whole = false;
       return true;
     }
@@ -215,6 +218,33 @@ bool MetricsReader::next_line(std::string_view& line, bool& whole) {
   }
 }
 
+void MetricsReader::note_damaged() {
+  ++damaged_.count;
+  if (damaged_.first.size() < DamagedLines::kNamed) damaged_.first.push_back(line_);
+}
+
+std::string DamagedLines::text() const {
+  std::string out = count == 1 ? "line " : "lines ";
+  const int64_t more = count - static_cast<int64_t>(first.size());
+  for (size_t i = 0; i < first.size(); ++i) {
+    if (i > 0) out += i + 1 == first.size() && more == 0 ? " and " : ", ";
+    out += std::to_string(first[i]);
+  }
+  return more > 0 ? out + " and " + std::to_string(more) + " more" : out;
+}
+
+DamagedLines find_damaged_lines(const std::filesystem::path& path) {
+  MetricsReader reader(path);
+  std::string_view line;
+  bool whole;
+  while (reader.next_line(line, whole)) {
+    const size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == std::string_view::npos || !whole) continue;
+    if (line[begin] != '{' || !is_json(line)) reader.note_damaged();
+  }
+  return reader.damaged_;
+}
+
 bool MetricsReader::next(Record& record) {
   std::string_view line;
   bool whole;
@@ -222,7 +252,7 @@ bool MetricsReader::next(Record& record) {
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     if (parse_record(line, record)) return true;
     if (whole)
-      ++damaged_;
+      note_damaged();
     else
       torn_ = true;
   }

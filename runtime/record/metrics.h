@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "base/file.h"
 
@@ -115,6 +116,7 @@ std::string to_json(const EndRecord& record);
 
 // False: the line is not a JSON object. Fields of a wrong type count as missing.
 bool parse_record(std::string_view line, Record& record);
+bool is_json(std::string_view line);
 
 // What MetricsWriter found when it opened the file.
 struct MetricsFound {
@@ -124,7 +126,18 @@ struct MetricsFound {
   // ran.
   int64_t last_step = 0;
   double last_time = 0;
+  bool finished = false;  // after the last step stands an end with exit code 0
 };
+
+// Whole lines of a diary that are no JSON object.
+struct DamagedLines {
+  static constexpr size_t kNamed = 5;
+  int64_t count = 0;
+  std::vector<int64_t> first;  // their numbers, from 1, at most kNamed
+  std::string text() const;    // "line 17", "lines 3 and 9", "lines 1, 2, 3, 4, 5 and 12 more"
+};
+// Checks every line; much faster than reading the records. Error when the file cannot be read.
+DamagedLines find_damaged_lines(const std::filesystem::path& path);
 
 // Appends to metrics.jsonl: one write(2) a line with O_APPEND, so a killed run tears at most the last line.
 // Storage trouble never throws: it is logged once, lines are counted as lost, the file is tried again with
@@ -174,18 +187,21 @@ class MetricsReader {
  public:
   explicit MetricsReader(const std::filesystem::path& path);  // Error when it cannot be opened
   bool next(Record& record);                                  // false at the end
-  int64_t damaged_lines() const { return damaged_; }
+  const DamagedLines& damaged() const { return damaged_; }
   bool torn() const { return torn_; }
 
  private:
+  friend DamagedLines find_damaged_lines(const std::filesystem::path& path);
   bool next_line(std::string_view& line, bool& whole);
+  void note_damaged();
 
   std::filesystem::path path_;
   FileDescriptor fd_;
   std::string buffer_;
   size_t at_ = 0;
   bool end_ = false, torn_ = false;
-  int64_t damaged_ = 0;
+  int64_t line_ = 0;  // number of the line next_line() gave last
+  DamagedLines damaged_;
 };
 
 }  // namespace mso

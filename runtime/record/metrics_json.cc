@@ -192,6 +192,8 @@ std::string to_json(const EndRecord& r) {
       .end();
 }
 
+bool is_json(std::string_view line) { return Json::accept(line.begin(), line.end()); }
+
 bool parse_record(std::string_view line, Record& record) {
   Json object = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object()) return false;

@@ -155,9 +155,9 @@ std::string alerts(const RunHistory& h) {
               ". With the same plan (ranks, threads, buckets) they must be equal to the last bit; with "
               "another plan, equal up to the order of summation.",
           "bad");
-  if (h.damaged_lines)
-    alert(plural(h.damaged_lines, "line", "lines") + " of metrics.jsonl could not be read and " +
-              (h.damaged_lines == 1 ? "is" : "are") + " left out.",
+  if (h.damaged.count)
+    alert(plural(h.damaged.count, "line", "lines") + " of metrics.jsonl could not be read and " +
+              (h.damaged.count == 1 ? "is" : "are") + " left out: " + h.damaged.text() + ".",
           "");
   for (const auto& [level, s] : h.levels)
     if (s.good + s.degraded == 0 && s.failed)
@@ -463,7 +463,7 @@ std::string report_html(const RunHistory& h, double now) {
   std::string title = h.folder.filename().string();
   std::string out =
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width,initial-scale=1\">"
+      "content=\"width=device-width,initial-scale=1\"><meta name=\"generator\" content=\"" + std::string(kReportGenerator) + "\">"
       "<meta name=\"color-scheme\" content=\"light dark\"><meta http-equiv=\"Content-Security-Policy\" "
       "content=\"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'\"><title>" +
       html_escape(title.empty() ? "Run" : title) + " – MegaScale-Omni report</title><style>" + kReportStyle +

@@ -7,6 +7,9 @@
 
 namespace mso {
 
+// In the head of every page: tells a report from a file of another origin.
+inline constexpr const char* kReportGenerator = "mso report";
+
 // `now`: Unix seconds; tells a running run from an interrupted one and is printed. All text from files is
 // escaped.
 std::string report_html(const RunHistory& history, double now);

@@ -313,7 +313,7 @@ RunHistory read_run(const std::filesystem::path& folder) {
   Builder builder(history);
   for (Record record; reader.next(record);) builder.add(record);
   builder.finish();
-  history.damaged_lines = reader.damaged_lines();
+  history.damaged = reader.damaged();
   history.torn = reader.torn();
   read_ledger(history.folder / "ledger.jsonl", history);
   read_config(history.folder / "config.yaml", history);

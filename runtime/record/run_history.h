@@ -90,7 +90,8 @@ struct RunHistory {
   std::vector<std::pair<std::string, std::string>> config;  // dotted key → value, of config.yaml
   std::string config_error;
 
-  int64_t lines = 0, damaged_lines = 0, unknown_lines = 0;
+  int64_t lines = 0, unknown_lines = 0;
+  DamagedLines damaged;
   bool torn = false;
 
   enum class State { kEmpty, kFinished, kRunning, kStopped, kFailed, kInterrupted };

@@ -109,6 +109,7 @@ flip() { # FILE OFFSET
   flip ram/mso-*/*/rank-0000/own/step-000000002-attempt-0001-delta-1.h5 5000
   rm ram/mso-*/*/rank-000?/partner/step-000000002-attempt-0001-delta-1.h5
   run "$MSO" ckpt ls run --level0-path ram --verify
+  [ "$status" -eq 4 ]
   [[ $output =~ L0\ +2\ .*DAMAGED,\ base\+1 ]]
   [[ $output =~ L0\ +3\ .*not\ reached,\ base\+2 ]]
   run "$MSO" ckpt verify run --level0-path ram
@@ -120,4 +121,37 @@ flip() { # FILE OFFSET
   [ "$(wc -l < points)" -gt 40 ]
   [ -z "$(sort points | uniq -d)" ]
   [ "$(wc -w < points)" -eq "$(wc -l < points)" ]
+}
+
+@test "ls --verify: all states, exit 4 where one is damaged; without it the bulk is not read" {
+  "$MSO" ckpt ls run --level0-path ram --verify > whole
+  size=$(stat -c %s $state/rank-0001-of-0003.h5)
+  flip $state/rank-0001-of-0003.h5 $((size - 1))
+  run "$MSO" ckpt ls run --level0-path ram --verify
+  [ "$status" -eq 4 ]
+  [[ $output == *"damaged: "*"rank-0001-of-0003.h5"* ]]
+  [ "$(grep -c '^L[012]' <<<"$output")" -eq "$(grep -c '^L[012]' whole)" ]
+  run "$MSO" ckpt ls run --level0-path ram --verify --json
+  [ "$status" -eq 4 ]
+  run "$MSO" ckpt ls run --level0-path ram
+  [ "$status" -eq 0 ]
+}
+
+@test "a copied run folder does not show its original's Level 0" {
+  cp -r run copy
+  run "$MSO" ckpt ls copy --level0-path ram
+  [ "$status" -eq 0 ]
+  [[ ! $output =~ L0\ +[0-9] ]]
+  [[ $output =~ L2\ +6\ +1\ +3/3 ]]
+  mv run moved
+  run "$MSO" ckpt ls moved --level0-path ram
+  [[ $output =~ L0\ +[0-9] ]]
+}
+
+@test "every subcommand's --help ends with an example" {
+  for sub in ls show verify diff kill-points; do
+    run "$MSO" ckpt $sub --help
+    [ "$status" -eq 0 ]
+    [[ $output == *"Example:"*"mso ckpt $sub"* ]]
+  done
 }

@@ -179,7 +179,7 @@ PYTHON
 
 @test "index says what it found; a truncated shard is named" {
   mso data pack "$work/src" "$work/out"
-  rm "$work/out/"*.idx
+  rm "$work/out/"*.idx "$work/out/dataset.json"
   truncate -s -1024 "$work/out/shard-000000.tar"
   run mso data index "$work/out"
   [ "$status" -eq 0 ]
@@ -200,4 +200,66 @@ PYTHON
   run mso data index "$work/x.tar"
   [ "$status" -eq 3 ]
   [[ "$output" == *"x.tar"* ]]
+}
+
+@test "a shard that is missing or changed is named by every command that reads the set" {
+  mso data pack "$work/src" "$work/out" --max-samples-per-shard 1
+  mv "$work/out/shard-000001.tar" "$work/away.tar"
+  for command in verify stat index ls bench; do
+    run mso data $command "$work/out"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"shard-000001.tar is missing"* ]]
+  done
+  head -c 1000 "$work/away.tar" >"$work/out/shard-000001.tar"
+  run mso data stat "$work/out"
+  [ "$status" -eq 3 ]
+  [[ "$output" == *"shard-000001.tar has 1000 bytes instead of"* ]]
+  cp "$work/away.tar" "$work/out/shard-000001.tar"
+  mso data verify "$work/out"
+}
+
+@test "an unwritable or full place is named, with what to do, and nothing is left" {
+  run mso data pack "$work/src" /proc/no/out
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"/proc/no/out"* && "$output" != *"filesystem error"* ]]
+  mkdir "$work/full"
+  [ "$(id -u)" -eq 0 ] && mount -t tmpfs -o size=8k tmpfs "$work/full" || skip "needs root to mount a small file system"
+  run mso data pack "$work/src" "$work/full/out"
+  left=$(ls "$work/full")
+  umount "$work/full"
+  [ "$status" -eq 1 ]
+  [[ "$output" == *"$work/full/out"*"No space left"* && "$output" == *hint:* ]]
+  [ -z "$left" ]
+}
+
+@test "numbers out of range are refused, by name" {
+  mso data pack "$work/src" "$work/out"
+  for option in "--shard-size 0" "--shard-size -1" "--max-samples-per-shard 0" "--max-samples-per-shard -3" "--threads -1" \
+    "--threads 99999999999" "--quality 0"; do
+    run mso data pack "$work/src" "$work/two" $option
+    [ "$status" -eq 2 ] || { echo "$option"; return 1; }
+    [[ "$output" == *"${option% *}"* ]]
+  done
+  for option in "--batch 0" "--batch 99999999999999999999" "--epochs 0" "--threads -1" "--image-size 0" "--patch-size 0" \
+    "--patch-size 225"; do
+    run mso data bench "$work/out" $option
+    [ "$status" -eq 2 ] || { echo "$option"; return 1; }
+    [[ "$output" == *"${option% *}"* ]]
+  done
+}
+
+@test "verify --list replaces a list and nothing else" {
+  mso data pack "$work/src" "$work/out"
+  run mso data verify "$work/out" --list "$work/out/shard-000000.tar"
+  [ "$status" -eq 2 ]
+  mso data verify "$work/out" --list "$work/bad.jsonl"
+  mso data verify "$work/out" --list "$work/bad.jsonl"
+}
+
+@test "every subcommand's --help ends with an example" {
+  for sub in pack index stat verify ls bench; do
+    run mso data $sub --help
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"Example:"*"mso data $sub"* ]]
+  done
 }

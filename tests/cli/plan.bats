@@ -44,7 +44,7 @@ value() { python3 -c 'import functools, json, sys; print(functools.reduce(lambda
   mkdir m
   echo '{"model_type": "llava", "vision_config": {"image_size": 336, "patch_size": 14, "hidden_size": 1024, "intermediate_size": 4096,
     "num_hidden_layers": 24, "num_attention_heads": 16}, "text_config": {"vocab_size": 32064}}' > m/config.json
-  "$MSO" plan model.path=m --json 2>/dev/null > plan.json
+  "$MSO" plan model.path=m model.tokenizer=bytes --json 2>/dev/null > plan.json
   [ "$(value model.parameters < plan.json)" = 7063427072 ]
   run "$MSO" plan model.path=nowhere
   [ "$status" -eq 2 ]
@@ -75,4 +75,31 @@ value() { python3 -c 'import functools, json, sys; print(functools.reduce(lambda
     run "$MSO" plan -c "$ETC/demo.yaml" --ranks $ranks
     [ "$status" -eq 2 ]
   done
+}
+
+@test "what training refuses is refused: nodes, image token, tokenizer, template, device" {
+  run "$MSO" plan -c "$ETC/demo.yaml" --ranks 2 --nodes 3
+  [ "$status" -eq 2 ]
+  [[ $output == *"more nodes than ranks"* ]]
+  for bad in model.image_token_index=264 model.text.vocab_size=260 model.tokenizer=/nowhere data.template=x data.caption=x \
+    train.device=cuda data.image_size=17; do
+    run "$MSO" plan -c "$ETC/demo.yaml" $bad
+    [ "$status" -eq 2 ] || { echo "$bad"; return 1; }
+  done
+  "$MSO" plan -c "$ETC/demo.yaml" model.image_token_index=auto --json >/dev/null
+}
+
+@test "data that is not there yet is told; a packed set with a hole is refused" {
+  run "$MSO" plan -c "$ETC/demo.yaml" data.path=nowhere
+  [ "$status" -eq 0 ]
+  [[ $output == *"no data there yet"*": nowhere"* ]]
+  mkdir shards
+  echo '{"made_by": "mso data pack", "shards": 2}' > shards/dataset.json
+  touch shards/shard-000000.tar
+  run "$MSO" plan -c "$ETC/demo.yaml" data.path=shards
+  [ "$status" -eq 3 ]
+  [[ $output == *"shard-000001.tar is missing"* ]]
+  touch shards/shard-000001.tar
+  run "$MSO" plan -c "$ETC/demo.yaml" data.path=shards data.eval_shards=2
+  [ "$status" -eq 2 ]
 }

@@ -88,3 +88,35 @@ make_report() {
   "$MSO" report "$run_dir" -o - | sed 's/ at [0-9: -]* UTC from//' >"$BATS_TEST_TMPDIR/b"
   cmp "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
 }
+
+@test "nothing but a report is overwritten" {
+  python3 "$here/make_run.py" one "$run_dir"
+  echo precious >"$BATS_TEST_TMPDIR/thesis.html"
+  run "$MSO" report "$run_dir" -o "$BATS_TEST_TMPDIR/thesis.html"
+  [ "$status" -eq 2 ]
+  [[ "$output" == *thesis.html* ]]
+  [ "$(cat "$BATS_TEST_TMPDIR/thesis.html")" = precious ]
+  run "$MSO" report "$run_dir" -o "$run_dir"
+  [ "$status" -eq 2 ]
+  run "$MSO" report "$run_dir" -o "$run_dir/metrics.jsonl"
+  [ "$status" -eq 2 ]
+  "$MSO" report "$run_dir" -o "$BATS_TEST_TMPDIR/own.html"
+  "$MSO" report "$run_dir" -o "$BATS_TEST_TMPDIR/own.html"
+  # A diary beside the run's own does not take the run's page.
+  "$MSO" report "$run_dir"
+  cp "$run_dir/report.html" "$BATS_TEST_TMPDIR/before"
+  sed 's/"loss":[^,]*/"loss":7/' "$run_dir/metrics.jsonl" >"$run_dir/older.jsonl"
+  run "$MSO" report "$run_dir/older.jsonl"
+  [ "$status" -eq 0 ]
+  [ "${lines[0]}" = "$run_dir/older.html" ]
+  cmp "$run_dir/report.html" "$BATS_TEST_TMPDIR/before"
+}
+
+@test "damaged lines in the middle are named" {
+  python3 "$here/make_run.py" demo "$run_dir"
+  sed -i '5s/^.......//; 9s/$/{/' "$run_dir/metrics.jsonl"
+  run "$MSO" report "$run_dir"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"lines 5 and 9 cannot be read"* ]]
+  grep -q "lines 5 and 9" "$run_dir/report.html"
+}

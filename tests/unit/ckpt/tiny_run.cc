@@ -157,6 +157,7 @@ void train(const TinyOptions& options, int rank, Communicator& world, TinyResult
   if (options.adjust) options.adjust(settings, rank);
   RunAttempt attempt = RunAttempt::begin(settings.run_dir, world, settings.timeout_s);
   settings.run_id = attempt.run_id();
+  settings.earlier_run_ids = attempt.earlier_run_ids();
   settings.attempt = attempt.number();
   TinyState state(rank, options.ranks);
   uint64_t step = 0;

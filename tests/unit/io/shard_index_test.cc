@@ -1,5 +1,5 @@
 // Indexes of ordinary and of damaged shards. The rule for keys is WebDataset's (base_plus_ext of webdataset/tariterators.py).
-#include "io/shard_index.h"
+#include "io/index_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

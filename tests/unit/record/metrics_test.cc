@@ -194,8 +194,43 @@ TEST_F(MetricsTest, ReaderSkipsDamageAndKeepsUnknownTypes) {
   EXPECT_EQ(std::get<UnknownRecord>(r[2]).type, "step");
   EXPECT_TRUE(std::isnan(std::get<StepRecord>(r[3]).loss));
   EXPECT_EQ(std::get<StepRecord>(r[3]).tokens, 0);
-  EXPECT_EQ(reader.damaged_lines(), 3);
+  EXPECT_EQ(reader.damaged().count, 3);
   EXPECT_TRUE(reader.torn());
+  EXPECT_EQ(find_damaged_lines(path_).first, reader.damaged().first);
+}
+
+TEST_F(MetricsTest, DamagedLinesAreNamedByNumber) {
+  EXPECT_EQ((DamagedLines{1, {17}}.text()), "line 17");
+  EXPECT_EQ((DamagedLines{2, {3, 9}}.text()), "lines 3 and 9");
+  EXPECT_EQ((DamagedLines{17, {1, 2, 3, 4, 5}}.text()), "lines 1, 2, 3, 4, 5 and 12 more");
+  const std::string good = to_json(step(1)) + "\n";
+  // Blank lines are no damage; two lines that ran into each other, a number, an array and zeros are.
+  put(good + "\n" + good + good.substr(0, 40) + good + "17\n" + good + "[]\n" + std::string(8, '\0') + "\n" + good +
+      good.substr(0, 20));
+  const DamagedLines damaged = find_damaged_lines(path_);
+  EXPECT_EQ(damaged.first, (std::vector<int64_t>{4, 5, 7, 8}));
+  EXPECT_EQ(damaged.count, 4);
+  MetricsReader reader(path_);
+  for (Record record; reader.next(record);) {
+  }
+  EXPECT_EQ(reader.damaged().first, damaged.first);
+}
+
+TEST_F(MetricsTest, AnEndAfterTheLastStepIsFound) {
+  EndRecord end;
+  end.step = 2;
+  const std::string steps = to_json(step(1)) + "\n" + to_json(step(2)) + "\n", done = to_json(end) + "\n";
+  end.exit_code = 75;
+  const std::string stopped = to_json(end) + "\n";
+  auto finished = [&](const std::string& text) {
+    put(text);
+    return MetricsWriter(path_).found().finished;
+  };
+  EXPECT_TRUE(finished(steps + done));
+  EXPECT_TRUE(finished(steps + done + to_json(StartRecord()) + "\n"));
+  EXPECT_FALSE(finished(steps));
+  EXPECT_FALSE(finished(steps + stopped));
+  EXPECT_FALSE(finished(done + steps));
 }
 
 TEST_F(MetricsTest, NumbersOutOfRangeAreMissing) {
@@ -274,7 +309,7 @@ TEST_F(MetricsTest, ThreadsDoNotMixLines) {
   int n = 0;
   for (Record r; reader.next(r);) ++n;
   EXPECT_EQ(n, 800);
-  EXPECT_EQ(reader.damaged_lines(), 0);
+  EXPECT_EQ(reader.damaged().count, 0);
 }
 
 TEST_F(MetricsTest, KilledWriterLeavesAReadableFile) {
@@ -290,7 +325,7 @@ TEST_F(MetricsTest, KilledWriterLeavesAReadableFile) {
     MetricsReader reader(path_);
     int64_t expected = 1;
     for (Record r; reader.next(r);) ASSERT_EQ(std::get<StepRecord>(r).step, expected++);
-    EXPECT_EQ(reader.damaged_lines(), 0);
+    EXPECT_EQ(reader.damaged().count, 0);
   }
 }
 
