@@ -2,12 +2,16 @@
 noinst_LTLIBRARIES += libmso_spank.la
 libmso_spank_la_SOURCES = \
   spank/confirmation.cc spank/confirmation.h \
+  spank/cpu_preparation.cc \
   spank/fault.cc spank/fault.h \
+  spank/gpu_indices.h \
   spank/job_state.cc spank/job_state.h \
   spank/log_line.cc spank/log_line.h \
+  spank/nvme_preparation.cc \
   spank/orphans.cc spank/orphans.h \
   spank/plugin_arguments.cc spank/plugin_arguments.h \
   spank/preparation.h spank/preparations.cc \
+  spank/slice_preparation.cc \
   spank/snapshot_mount.cc spank/snapshot_mount.h \
   spank/snapshot_preparation.cc \
   spank/subprocess.cc spank/subprocess.h \

@@ -63,6 +63,8 @@ class Preparation {
   // In each task's process: as root, then as the user just before the program starts.
   virtual void enter_task_privileged(TaskContext&) {}
   virtual void enter_task(TaskContext&) {}
+  // As root in slurmstepd, when a task has ended and before Slurm removes what it made for it.
+  virtual void leave_task(const StepFacts&, uint32_t /*local_id*/) {}
   // As root when the step's tasks are over, or where a later preparation failed; also after prepare() threw.
   virtual void undo(const StepFacts&) {}
 };
@@ -71,5 +73,11 @@ class Preparation {
 std::vector<std::unique_ptr<Preparation>> make_preparations();
 
 std::unique_ptr<Preparation> make_snapshot_preparation();  // snapshot_preparation.cc
+std::unique_ptr<Preparation> make_nvme_preparation();      // nvme_preparation.cc
+std::unique_ptr<Preparation> make_slice_preparation();     // slice_preparation.cc
+std::unique_ptr<Preparation> make_cpu_preparation();       // cpu_preparation.cc
+
+// Steps whose tasks are the user's ranks; not the batch script's or an interactive shell's, which start steps themselves.
+inline bool is_task_step(uint32_t step) { return step < 0xfffffff0; }
 
 }  // namespace mso

@@ -245,6 +245,8 @@ void step_task_post_fork(const HookCall& call) {
 
 void step_task_exit(const HookCall& call) {
   if (needs_nothing(call)) return;
+  const auto local_id = static_cast<uint32_t>(spank_item_of<int>(call.spank, S_TASK_ID).value_or(0));
+  for (const auto& preparation : step().preparations) preparation->leave_task(step().facts, local_id);
   raise_fault(step().fault, call.hook);
 }
 

@@ -14,4 +14,4 @@ EXTRA_DIST += tests/vm/vmrun tests/vm/vmrun-build tests/vm/vmrun-init tests/vm/c
 # The plugin on real Slurm clusters.
 EXTRA_DIST += tests/slurm/pod tests/slurm/cluster tests/slurm/asuser tests/slurm/common.bash tests/slurm/inside.bash \
   tests/slurm/failing_plugin.cc tests/slurm/end_of_job.bats tests/slurm/failing.bats tests/slurm/hostile.bats tests/slurm/options.bats \
-  tests/slurm/plugin_abi.bats tests/slurm/snapshot.bats
+  tests/slurm/plugin_abi.bats tests/slurm/resources.bats tests/slurm/snapshot.bats

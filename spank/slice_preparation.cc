@@ -1,0 +1,68 @@
+// GPU memory slices as a preparation: the sum is checked against the step's devices, and each task is told its device, who
+// shares it, and the slices.
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "node/gpu_slices.h"
+#include "spank/gpu_indices.h"
+#include "spank/preparation.h"
+
+namespace mso {
+
+namespace {
+
+class SlicePreparation : public Preparation {
+ public:
+  const char* name() const override { return "gpu-slices"; }
+
+  void prepare(StepContext& step) override {
+    step.variables.unset("MSO_GPU_SLICES");
+    if (step.request.gpu_slices.empty() || !is_task_step(step.facts.step) || step.facts.local_tasks == 0) return;
+    const std::optional<NodeFacts> facts = load_node_facts(step.run.path() / "node-facts");
+    std::vector<SliceDevice> devices;
+    bool mig = false;
+    const std::vector<int> indices = step_gpu_indices(step.variables);
+    if (facts) devices = slice_devices(facts->gpus, indices);
+    for (const SliceDevice& device : devices) mig = mig || device.id.starts_with("MIG-");
+    if (!indices.empty() && devices.empty())
+      step.notes.push_back("this node's facts do not list the step's GPUs: slices are checked against the host's memory (mso check --node)");
+    const uint64_t memory = step.facts.step_memory ? step.facts.step_memory : step.facts.job_memory;
+    SlicePlan plan = plan_slices(step.request.gpu_slices, devices, static_cast<int>(step.facts.local_tasks), memory);
+    if (!plan.mistakes.empty()) {
+      if (step.request.check == CheckMode::kProd)
+        throw Error("GPU slices do not fit", plan.mistakes.front(), "smaller slices, or --mso-check=staging", ExitCode::kBadUsage);
+      step.notes.push_back(plan.mistakes.front() + "; going on without slices");
+      return;
+    }
+    tasks_ = std::move(plan.tasks);
+    MpsFacts mps;
+    mps.admin_wants = step.arguments.mps && !devices.empty();
+    mps.gres_mps = step.variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").has_value();  // what gres/mps sets for a step
+    mps.mig = mig;
+    struct stat info = {};
+    mps.daemon_running = ::stat("/tmp/nvidia-mps/control", &info) == 0 && info.st_uid == 0;
+    const MpsDecision decision = decide_mps(mps);
+    limit_by_mps_ = decision.set_limits;
+    step.log.push_back({"slices", format_slices(step.request.gpu_slices)});
+    step.log.push_back({"mps", decision.set_limits ? "yes" : "no"});
+  }
+
+  void enter_task(TaskContext& task) override {
+    if (task.local_id >= tasks_.size()) return;
+    const TaskSlices& mine = tasks_[task.local_id];
+    task.variables.set("MSO_GPU_SLICES", format_task_slices(mine));
+    if (limit_by_mps_) task.variables.set("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", mps_memory_limit(mine));
+  }
+
+ private:
+  std::vector<TaskSlices> tasks_;
+  bool limit_by_mps_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Preparation> make_slice_preparation() {
+  return std::make_unique<SlicePreparation>();
+}
+
+}  // namespace mso
