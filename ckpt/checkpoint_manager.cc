@@ -1,12 +1,10 @@
 #include "ckpt/checkpoint_manager.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "base/error.h"
@@ -20,6 +18,7 @@
 #include "ckpt/shard_writer.h"
 #include "ckpt/shared_store.h"
 #include "ckpt/snapshot_policy.h"
+#include "ckpt/staging.h"
 #include "ckpt/state_choice.h"
 
 namespace mso {
@@ -35,47 +34,6 @@ double unix_now() {
 int index_of(SnapshotLevel level) {
   return static_cast<int>(level);
 }
-
-// Private copy of the state, kept between snapshots so that its pages are made once.
-class Staging {
- public:
-  ~Staging() { release(); }
-  // Copies the buffers of `view`, one piece at a time; the result's buffers point here.
-  StateView copy(StateView view, const std::function<void(uint64_t)>& after_piece) {
-    constexpr size_t kPiece = 1 << 20;
-    size_t need = 0;
-    for (const StateBuffer& b : view.buffers) need += (b.count * size_of(b.dtype) + 63) / 64 * 64;
-    if (need > size_) {
-      release();
-      void* at = ::mmap(nullptr, need, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (at == MAP_FAILED)
-        throw system_error("no memory for a private copy of the state", std::to_string(need) + " bytes");
-      data_ = static_cast<char*>(at);
-      size_ = need;
-    }
-    char* to = data_;
-    for (StateBuffer& b : view.buffers) {
-      const size_t bytes = b.count * size_of(b.dtype);
-      for (size_t i = 0; i < bytes; i += kPiece) {
-        const size_t n = std::min(kPiece, bytes - i);
-        std::memcpy(to + i, static_cast<const char*>(b.data) + i, n);
-        after_piece(n);
-      }
-      b.data = to;
-      to += (bytes + 63) / 64 * 64;
-    }
-    return view;
-  }
-
- private:
-  void release() {
-    if (data_) ::munmap(data_, size_);
-    data_ = nullptr;
-    size_ = 0;
-  }
-  char* data_ = nullptr;
-  size_t size_ = 0;
-};
 
 // One snapshot on its way, the same one on all ranks. L0 and L1-or-L2 have one each.
 struct Flight {

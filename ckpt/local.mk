@@ -22,6 +22,7 @@ libmso_ckpt_la_SOURCES = \
   ckpt/shard_writer.cc ckpt/shard_writer.h \
   ckpt/shared_store.cc ckpt/shared_store.h \
   ckpt/snapshot.h \
+  ckpt/staging.cc ckpt/staging.h \
   ckpt/snapshot_policy.cc ckpt/snapshot_policy.h \
   ckpt/state_choice.cc ckpt/state_choice.h \
   ckpt/state_loader.cc

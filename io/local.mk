@@ -30,7 +30,7 @@ libmso_io_la_SOURCES = \
   io/picture_decoder.cc io/picture_decoder.h \
   io/picture_folder.cc io/picture_folder.h \
   io/resize.cc io/resize.h \
-  io/resize_kernels.cc io/resize_kernels.h \
+  io/resize_kernels.cc io/resize_kernels.h io/resize_vertical.h \
   io/sample_assembler.cc io/sample_assembler.h \
   io/sample_order.cc io/sample_order.h \
   io/shard_index.cc io/shard_index.h \

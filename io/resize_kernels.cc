@@ -66,11 +66,13 @@ void vertical_plain(const uint8_t* from, size_t stride, const PairedWeights& wei
 #ifdef MSO_RESIZE_X86
 // ---- AVX2 ------------------------------------------------------------------------------
 #define MSO_AVX2 __attribute__((target("avx2")))
-#define MSO_INLINE_AVX2 inline __attribute__((always_inline, target("avx2")))
 
-MSO_INLINE_AVX2 __m256i shifted_avx2(__m256i low, __m256i high) {
-  return _mm256_srai_epi32(_mm256_add_epi32(_mm256_slli_epi32(high, kLowBits), low), kResizeFractionBits);
-}
+#define MSO_TARGET MSO_AVX2
+#define MSO_VECTOR __m256i
+#define MSO_NAME(x) x##_avx2
+#define MSO_OP(x) _mm256_##x
+#define MSO_WHOLE(x) _mm256_##x##_si256
+#include "io/resize_vertical.h"
 
 MSO_AVX2 void horizontal_avx2(const uint8_t* columns, int begin, const PairedWeights& weights, uint8_t* out) {
   const __m256i half = _mm256_set1_epi32(kHalf);
@@ -110,47 +112,15 @@ MSO_AVX2 void horizontal_avx2(const uint8_t* columns, int begin, const PairedWei
   }
 }
 
-MSO_AVX2 void vertical_avx2(const uint8_t* from, size_t stride, const PairedWeights& weights, int y,
-                            size_t samples, uint8_t* out) {
-  const __m256i half = _mm256_set1_epi32(kHalf);
-  const uint32_t* low = weights.low.data() + size_t(y) * weights.pairs;
-  const uint32_t* high = weights.high.data() + size_t(y) * weights.pairs;
-  const int used = weights.used[y];
-  for (size_t x = 0; x < samples; x += 32) {
-    const uint8_t* p = from + x;
-    __m256i l0 = half, l1 = half, l2 = half, l3 = half;
-    __m256i h0 = _mm256_setzero_si256(), h1 = h0, h2 = h0, h3 = h0;
-    for (int t = 0; t < used; ++t, p += 2 * stride) {
-      const __m256i wl = _mm256_set1_epi32(static_cast<int>(low[t]));
-      const __m256i wh = _mm256_set1_epi32(static_cast<int>(high[t]));
-      const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-      const __m256i b = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + stride));
-      const __m256i zero = _mm256_setzero_si256();
-      const __m256i ab0 = _mm256_unpacklo_epi8(a, b), ab1 = _mm256_unpackhi_epi8(a, b);
-#define MSO_STEP(i, v)                                       \
-  {                                                          \
-    l##i = _mm256_add_epi32(l##i, _mm256_madd_epi16(v, wl)); \
-    h##i = _mm256_add_epi32(h##i, _mm256_madd_epi16(v, wh)); \
-  }
-      MSO_STEP(0, _mm256_unpacklo_epi8(ab0, zero))
-      MSO_STEP(1, _mm256_unpackhi_epi8(ab0, zero)) MSO_STEP(2, _mm256_unpacklo_epi8(ab1, zero))
-          MSO_STEP(3, _mm256_unpackhi_epi8(ab1, zero))
-#undef MSO_STEP
-    }
-    // Unpacking and packing both work within 128-bit halves, so the order comes out right.
-    const __m256i words0 = _mm256_packs_epi32(shifted_avx2(l0, h0), shifted_avx2(l1, h1));
-    const __m256i words1 = _mm256_packs_epi32(shifted_avx2(l2, h2), shifted_avx2(l3, h3));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + x), _mm256_packus_epi16(words0, words1));
-  }
-}
-
 // ---- AVX-512 ---------------------------------------------------------------------------
 #define MSO_AVX512 __attribute__((target("avx512f,avx512bw")))
-#define MSO_INLINE_AVX512 inline __attribute__((always_inline, target("avx512f,avx512bw")))
 
-MSO_INLINE_AVX512 __m512i shifted_avx512(__m512i low, __m512i high) {
-  return _mm512_srai_epi32(_mm512_add_epi32(_mm512_slli_epi32(high, kLowBits), low), kResizeFractionBits);
-}
+#define MSO_TARGET MSO_AVX512
+#define MSO_VECTOR __m512i
+#define MSO_NAME(x) x##_avx512
+#define MSO_OP(x) _mm512_##x
+#define MSO_WHOLE(x) _mm512_##x##_si512
+#include "io/resize_vertical.h"
 
 MSO_AVX512 void horizontal_avx512(const uint8_t* columns, int begin, const PairedWeights& weights,
                                   uint8_t* out) {
@@ -184,39 +154,6 @@ MSO_AVX512 void horizontal_avx512(const uint8_t* columns, int begin, const Paire
     MSO_STORE(1) MSO_STORE(2)
 #undef MSO_STORE
         out += 48;
-  }
-}
-
-MSO_AVX512 void vertical_avx512(const uint8_t* from, size_t stride, const PairedWeights& weights, int y,
-                                size_t samples, uint8_t* out) {
-  const __m512i half = _mm512_set1_epi32(kHalf);
-  const uint32_t* low = weights.low.data() + size_t(y) * weights.pairs;
-  const uint32_t* high = weights.high.data() + size_t(y) * weights.pairs;
-  const int used = weights.used[y];
-  for (size_t x = 0; x < samples; x += 64) {
-    const uint8_t* p = from + x;
-    __m512i l0 = half, l1 = half, l2 = half, l3 = half;
-    __m512i h0 = _mm512_setzero_si512(), h1 = h0, h2 = h0, h3 = h0;
-    for (int t = 0; t < used; ++t, p += 2 * stride) {
-      const __m512i wl = _mm512_set1_epi32(static_cast<int>(low[t]));
-      const __m512i wh = _mm512_set1_epi32(static_cast<int>(high[t]));
-      const __m512i a = _mm512_loadu_si512(p);
-      const __m512i b = _mm512_loadu_si512(p + stride);
-      const __m512i zero = _mm512_setzero_si512();
-      const __m512i ab0 = _mm512_unpacklo_epi8(a, b), ab1 = _mm512_unpackhi_epi8(a, b);
-#define MSO_STEP(i, v)                                       \
-  {                                                          \
-    l##i = _mm512_add_epi32(l##i, _mm512_madd_epi16(v, wl)); \
-    h##i = _mm512_add_epi32(h##i, _mm512_madd_epi16(v, wh)); \
-  }
-      MSO_STEP(0, _mm512_unpacklo_epi8(ab0, zero))
-      MSO_STEP(1, _mm512_unpackhi_epi8(ab0, zero)) MSO_STEP(2, _mm512_unpacklo_epi8(ab1, zero))
-          MSO_STEP(3, _mm512_unpackhi_epi8(ab1, zero))
-#undef MSO_STEP
-    }
-    const __m512i words0 = _mm512_packs_epi32(shifted_avx512(l0, h0), shifted_avx512(l1, h1));
-    const __m512i words1 = _mm512_packs_epi32(shifted_avx512(l2, h2), shifted_avx512(l3, h3));
-    _mm512_storeu_si512(out + x, _mm512_packus_epi16(words0, words1));
   }
 }
 #endif
