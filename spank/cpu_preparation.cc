@@ -53,43 +53,46 @@ class CpuPreparation : public Preparation {
                   "ask for more CPUs, for less in --mso-cpus, or --mso-check=staging", ExitCode::kBadUsage);
   }
 
-  // Root: the children are made before the task is the user's. The sets are then dealt over the whole cpuset of the step.
-  void enter_task_privileged(TaskContext& task) override {
+  // The children are made where Slurm put the task, and the sets are dealt over the whole cpuset there.
+  void after_fork(const StepFacts& facts, uint32_t local_id, pid_t pid) override {
     if (!on_ || !use_cgroups_) return;
     const CgroupMounts mounts = find_cgroup_mounts();
-    // v1: all tasks of a step are in one cpuset, and Slurm may not have put this one there yet.
-    std::optional<std::filesystem::path> parent;
-    if (mounts.version == 2) parent = cgroup_of(mounts, ::getpid());
-    else if (const auto found = step_cgroups(mounts, task.facts.job.job, task.facts.step, task.facts.node); !found.empty()) parent = found.front();
-    if (!parent) throw Error("no cgroup for decoder threads", "this task is in none", "ConstrainCores=yes in cgroup.conf");
-    CpuSet allowed = cpuset_of(*parent);
-    if (allowed.empty()) allowed = current_cpus();
-    plan_ = plan_for(task, allowed, true);
-    const TaskCpus& mine = plan_->tasks.at(task.local_id);
-    children_ = make_decoder_cgroups(mounts, *parent, child_name(task.local_id), mine.image, mine.video, task.facts.uid);
+    const auto parent = task_cgroup(mounts, facts, pid);
+    if (!parent) throw Error("no cgroup for decoder threads", "task " + std::to_string(local_id), "ConstrainCores=yes in cgroup.conf");
+    const TaskCpus mine = plan_for(facts, local_id, cpuset_of(*parent), true).tasks.at(local_id);
+    make_decoder_cgroups(mounts, *parent, child_name(local_id), mine.image, mine.video, facts.uid,
+                         static_cast<int>(facts.local_tasks));
   }
 
   void enter_task(TaskContext& task) override {
     if (!on_) return;
-    const CpuSet allowed = current_cpus();
-    // Slurm bound this task to a part of the step's cores: that part is divided. Otherwise all tasks share the step's.
-    const bool bound = step_cores_ > 0 && core_count(allowed) < step_cores_;
-    CpuSetPlan plan = plan_ ? *plan_ : plan_for(task, allowed, !bound);
-    const TaskCpus& mine = plan.tasks.at(plan_ || !bound ? task.local_id : 0);
-    if (!plan.note.empty()) {
-      if (prod_) throw Error("too few CPUs", plan.note, "ask for more CPUs, for less in --mso-cpus, or --mso-check=staging", ExitCode::kBadUsage);
-      task.notes.push_back(plan.note);
+    CpuSet allowed = current_cpus();
+    bool held = false;
+    if (use_cgroups_) {
+      const CgroupMounts mounts = find_cgroup_mounts();
+      const auto parent = task_cgroup(mounts, task.facts, ::getpid());
+      const std::string name = parent ? (*parent / child_name(task.local_id)).string() : "";
+      std::error_code failed;
+      held = parent && std::filesystem::exists(name + ".image", failed) && std::filesystem::exists(name + ".video", failed);
+      if (held) {
+        allowed = cpuset_of(*parent);
+        task.variables.set(kImageCgroupVariable, name + ".image");
+        task.variables.set(kVideoCgroupVariable, name + ".video");
+      } else {
+        complain(task, "decoder threads are not held by cgroups, see slurmd's log", "decoder-cgroups in plugstack.conf");
+      }
     }
+    // Slurm bound this task to a part of the step's cores: that part is divided. Otherwise all tasks share the step's.
+    const bool bound = !held && step_cores_ > 0 && core_count(allowed) < step_cores_;
+    const CpuSetPlan plan = plan_for(task.facts, task.local_id, allowed, !bound);
+    const TaskCpus& mine = plan.tasks.at(bound ? 0 : task.local_id);
+    if (!plan.note.empty()) complain(task, plan.note, "ask for more CPUs, or for less in --mso-cpus");
     task.variables.set(kImageCpusVariable, format_cpu_list(mine.image));
     task.variables.set(kVideoCpusVariable, format_cpu_list(mine.video));
     task.variables.set(kComputeCpusVariable, format_cpu_list(mine.compute));
-    if (children_) {
-      task.variables.set(kImageCgroupVariable, children_->image.string());
-      task.variables.set(kVideoCgroupVariable, children_->video.string());
-    }
     if (!io_priority_.empty()) task.variables.set(kIoPriorityVariable, io_priority_);
     if (!set_current_cpus(mine.compute))
-      task.notes.push_back("cannot run task " + std::to_string(task.local_id) + " on its compute CPUs " + format_cpu_list(mine.compute));
+      complain(task, "cannot run on the compute CPUs " + format_cpu_list(mine.compute), "");
   }
 
   void leave_task(const StepFacts& facts, uint32_t local_id) override {
@@ -124,20 +127,32 @@ class CpuPreparation : public Preparation {
     return static_cast<int>(cores.size());
   }
 
-  CpuSetPlan plan_for(const TaskContext& task, const CpuSet& allowed, bool all_tasks) const {
+  CpuSetPlan plan_for(const StepFacts& facts, uint32_t local_id, const CpuSet& allowed, bool all_tasks) const {
     CpuSetInput input;
     input.allocated = allowed;
     input.cpus = cpus_;
-    const int tasks = static_cast<int>(std::max(task.facts.local_tasks, task.local_id + 1));
+    const int tasks = static_cast<int>(std::max(facts.local_tasks, local_id + 1));
     for (int t = 0; t < (all_tasks ? tasks : 1); ++t) {
       TaskPlace place = place_;
-      const size_t k = all_tasks ? static_cast<size_t>(t) : task.local_id;
+      const size_t k = all_tasks ? static_cast<size_t>(t) : local_id;
       if (!gpu_numa_.empty()) place.compute = gpu_numa_[k % gpu_numa_.size()];
       input.tasks.push_back(place);
     }
     input.request = request_;
     if (!all_tasks) input.request = {(request_.image + tasks - 1) / tasks, (request_.video + tasks - 1) / tasks};
     return plan_cpu_sets(input);
+  }
+
+  // Where a task's decoder threads can be held: v1: the step's cpuset, v2: the task's own cgroup.
+  static std::optional<std::filesystem::path> task_cgroup(const CgroupMounts& mounts, const StepFacts& facts, pid_t pid) {
+    if (mounts.version == 2) return cgroup_of(mounts, pid);
+    const auto found = step_cgroups(mounts, facts.job.job, facts.step, facts.node);
+    return found.empty() ? std::nullopt : std::optional(found.front());
+  }
+
+  void complain(TaskContext& task, const std::string& what, const std::string& hint) const {
+    if (prod_) throw Error("CPU sets refused", what, hint.empty() ? "--mso-check=staging" : hint + ", or --mso-check=staging", ExitCode::kBadUsage);
+    task.notes.push_back(what);
   }
 
   static void remove_children(const StepFacts& facts, const std::string& name) {
@@ -154,8 +169,6 @@ class CpuPreparation : public Preparation {
   std::vector<int> gpu_numa_;  // of the step's GPUs, in their order
   TaskPlace place_;
   int step_cores_ = 0;
-  std::optional<CpuSetPlan> plan_;            // made for the children
-  std::optional<DecoderCgroups> children_;
 };
 
 }  // namespace

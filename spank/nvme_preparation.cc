@@ -28,13 +28,14 @@ class NvmePreparation : public Preparation {
   void prepare(StepContext& step) override {
     step.variables.unset("MSO_NVME");
     if (step.request.nvme.empty() || !is_task_step(step.facts.step)) return;
-    const auto refuse_or_note = [&](const std::string& what) {
+    const auto refuse_or_note = [&](const std::string& what, const std::string& problem, const std::string& instead) {
       if (step.request.check == CheckMode::kProd)
-        throw Error("NVMe drives of this node do not do", what, "ask for less, or --mso-check=staging", ExitCode::kBadUsage);
-      step.notes.push_back(what);
+        throw Error(what, problem, "ask for less, or --mso-check=staging", ExitCode::kBadUsage);
+      step.notes.push_back(what + ": " + problem + instead);
     };
     const NvmeFacts drives = read_nvme();
-    for (const std::string& duplicate : compare_drives({{step.facts.node, "", drives}}).duplicates) refuse_or_note(duplicate);
+    for (const std::string& duplicate : compare_drives({{step.facts.node, "", drives}}).duplicates) 
+      refuse_or_note("NVMe drives have the same identifier", duplicate, "");
 
     const StateLock lock(step.run, step.arguments.lock_timeout_s, "nvme of job " + format_job_name(step.facts.job));
     const std::filesystem::path mine = step.run.of(step.facts.job) / "nvme";
@@ -48,7 +49,7 @@ class NvmePreparation : public Preparation {
       const std::vector<int> near = facts ? numa_of_gpus(facts->gpus, step_gpu_indices(step.variables)) : std::vector<int>{};
       NvmePlan plan = plan_nvme_lanes(drives, others, step.request.nvme, near.empty() ? -1 : near.front());
       if (!plan.mistakes.empty()) {
-        refuse_or_note(plan.mistakes.front() + "; going on without reserved lanes");
+        refuse_or_note("no NVMe lanes", plan.mistakes.front(), "; going on without reserved lanes");
         return;
       }
       holds = std::move(plan.holds);

@@ -63,6 +63,8 @@ class Preparation {
   // In each task's process: as root, then as the user just before the program starts.
   virtual void enter_task_privileged(TaskContext&) {}
   virtual void enter_task(TaskContext&) {}
+  // As root in slurmstepd, when Slurm has put a task where it belongs and the task still waits.
+  virtual void after_fork(const StepFacts&, uint32_t /*local_id*/, pid_t /*pid*/) {}
   // As root in slurmstepd, when a task has ended and before Slurm removes what it made for it.
   virtual void leave_task(const StepFacts&, uint32_t /*local_id*/) {}
   // As root when the step's tasks are over, or where a later preparation failed; also after prepare() threw.

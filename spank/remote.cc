@@ -241,6 +241,9 @@ void step_task_init(const HookCall& call) {
 void step_task_post_fork(const HookCall& call) {
   if (needs_nothing(call)) return;
   raise_fault(step().fault, call.hook);
+  const auto local_id = static_cast<uint32_t>(spank_item_of<int>(call.spank, S_TASK_ID).value_or(0));
+  if (const auto pid = spank_item_of<pid_t>(call.spank, S_TASK_PID))
+    for (const auto& preparation : step().preparations) preparation->after_fork(step().facts, local_id, *pid);
 }
 
 void step_task_exit(const HookCall& call) {

@@ -9,8 +9,8 @@ EXTRA_DIST += tests/fuzz/run tests/quickstart.test tests/reference/requirements.
   tests/mpi/ranks.test tests/mpi/reshard.test tests/mpi/run_folder.test tests/mpi/signals.test tests/mpi/storage.test tests/mpi/variants.test \
   tests/mpi/tiny.yaml tests/mpi/training.py
 # In a virtual machine: what this kernel may lack.
-EXTRA_DIST += tests/vm/vmrun tests/vm/vmrun-build tests/vm/vmrun-init tests/vm/common.bash tests/vm/nvme.bats tests/vm/cgroup2.bats \
-  tests/vm/guest/drives.sh tests/vm/guest/fabrics.sh tests/vm/guest/node_tests.sh tests/vm/guest/nvmet.bash tests/vm/guest/rdma.sh
+EXTRA_DIST += tests/vm/vmrun tests/vm/vmrun-build tests/vm/vmrun-init tests/vm/common.bash tests/vm/nvme.bats tests/vm/cgroup2.bats tests/vm/slurm.bats \
+  tests/vm/guest/drives.sh tests/vm/guest/fabrics.sh tests/vm/guest/node_tests.sh tests/vm/guest/nvmet.bash tests/vm/guest/rdma.sh tests/vm/guest/slurm.sh
 # The plugin on real Slurm clusters.
 EXTRA_DIST += tests/slurm/pod tests/slurm/cluster tests/slurm/asuser tests/slurm/common.bash tests/slurm/inside.bash \
   tests/slurm/failing_plugin.cc tests/slurm/end_of_job.bats tests/slurm/failing.bats tests/slurm/hostile.bats tests/slurm/options.bats \

@@ -82,9 +82,9 @@ bool remove_folder(const fs::path& folder) { return ::rmdir(folder.c_str()) == 0
 // v2: a child of its own with only the threaded controllers it needs; its parent becomes a threaded domain, which keeps its
 // processes and its memory and I/O limits.
 void make_threaded_children(const fs::path& parent, const DecoderCgroups& made, const CpuSet& image, const CpuSet& video,
-                            uid_t owner) {
+                            uid_t owner, int sharers) {
   write_value(parent / "cgroup.max.depth", "1");
-  write_value(parent / "cgroup.max.descendants", "2");
+  write_value(parent / "cgroup.max.descendants", std::to_string(2 * std::max(sharers, 1)));
   for (const fs::path& child : {made.image, made.video}) {
     make_folder(child);
     write_value(child / "cgroup.type", "threaded");
@@ -168,12 +168,12 @@ std::optional<fs::path> cgroup_of(const CgroupMounts& mounts, pid_t pid, const f
 }
 
 DecoderCgroups make_decoder_cgroups(const CgroupMounts& mounts, const fs::path& parent, const std::string& name,
-                                    const CpuSet& image, const CpuSet& video, uid_t owner) {
+                                    const CpuSet& image, const CpuSet& video, uid_t owner, int sharers) {
   if (mounts.version == 0) throw Error("no cgroups on this node", parent.string());
   DecoderCgroups made{parent, child_of(parent, name, "image"), child_of(parent, name, "video")};
   try {
     if (mounts.version == 2)
-      make_threaded_children(parent, made, image, video, owner);
+      make_threaded_children(parent, made, image, video, owner, sharers);
     else
       make_cpuset_children(parent, made, image, video, owner);
   } catch (const Error&) {

@@ -31,13 +31,14 @@ std::optional<std::string> cgroup_path_in(std::string_view proc_cgroup, int vers
 // Children of one task's cgroup for its decoder threads. Made by root in the task's parent (slurmstepd), given to `owner`
 // with nothing but what moving own threads takes: v1: the child's `tasks`; v2: `cgroup.threads` of child and parent,
 // and `cgroup.procs` of the parent. v2
-// parents get cgroup.max.depth 1 and cgroup.max.descendants 2, so that the task can make nothing below.
+// parents get cgroup.max.depth 1 and room for the children of `sharers` tasks (Slurm may keep all tasks of a step in one
+// cgroup), so that a task can make nothing below.
 struct DecoderCgroups {
   std::filesystem::path parent, image, video;
 };
 // Error: what the kernel refused; nothing is left behind then.
 DecoderCgroups make_decoder_cgroups(const CgroupMounts& mounts, const std::filesystem::path& parent, const std::string& name,
-                                    const CpuSet& image, const CpuSet& video, uid_t owner);
+                                    const CpuSet& image, const CpuSet& video, uid_t owner, int sharers = 1);
 // Removes them; a child whose threads are not gone within `deadline_s` is left, and named in the result (empty: all gone).
 std::vector<std::string> remove_decoder_cgroups(const std::filesystem::path& parent,
                                                 const std::string& name, double deadline_s);
