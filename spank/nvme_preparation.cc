@@ -27,6 +27,8 @@ class NvmePreparation : public Preparation {
 
   void prepare(StepContext& step) override {
     step.variables.unset("MSO_NVME");
+    // The runtime compares the drives of all nodes when it starts, and what it does then is the same choice.
+    step.variables.set("MSO_CHECK", check_mode_name(step.request.check));
     if (step.request.nvme.empty() || !is_task_step(step.facts.step)) return;
     const auto refuse_or_note = [&](const std::string& what, const std::string& problem, const std::string& instead) {
       if (step.request.check == CheckMode::kProd)

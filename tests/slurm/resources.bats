@@ -166,3 +166,25 @@ expect 2 srun -n1 --mso --mso-check=prod --mso-nvme=image:1x4 true
 expect_clean
 SCRIPT
 }
+
+@test "mso check --node on a node of the cluster: plugin, Slurm version, plugstack line, facts" {
+  [[ -x $MSO ]] || skip "mso is not built"
+  in_cluster 1 <<'SCRIPT'
+expect 0 on_node 1 "$MSO" check --node
+says "ok    plugin file"
+says "built for Slurm $(sinfo --version | tr -dc 0-9.)"
+says "ok    plugstack line"
+says "plugstack.conf:1: optional node-facts="
+says "ok    node facts"
+srun -n1 --mso --mso-snapshot=16M sleep 20 & 
+wait_until 10 sh -c 'test -n "$(squeue -h -t R)"'
+wait_until 10 on_node 1 sh -c 'ls /run/mso | grep -q "^[0-9]"'
+expect 0 on_node 1 "$MSO" check --node --json
+says '"found": "1 job prepared on this node"'
+scancel -u root; wait || true
+echo "$(sed 's/^optional/required/' "$PREFIX/etc/plugstack.conf")" >"$PREFIX/etc/plugstack.conf"
+expect 0 on_node 1 "$MSO" check --node
+says "warn  plugstack line"
+expect_clean
+SCRIPT
+}
