@@ -2,5 +2,5 @@
 EXTRA_DIST += contrib/bench/README.md contrib/bench/run contrib/bench/common.py contrib/bench/llava_14m.yaml \
   contrib/bench/make_data.py contrib/bench/training.py contrib/bench/peer_training.py contrib/bench/data.py \
   contrib/bench/peer_data.py contrib/bench/snapshots.py contrib/bench/peer_checkpoint.py contrib/bench/restart.py \
-  contrib/bench/peer_restart.py contrib/bench/table.py
+  contrib/bench/peer_restart.py contrib/bench/table.py contrib/bench/spank_launch.py
 EXTRA_DIST += contrib/slurm/prolog.d/mso contrib/slurm/epilog.d/mso

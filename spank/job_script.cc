@@ -32,8 +32,7 @@ void job_prolog(const HookCall& call) {
   if (!asked_for()) return;
   const PluginArguments arguments = arguments_of(call);
   inject(call, arguments);
-  const auto ask = [&arguments](uint32_t job) { return ask_controller(job, arguments.squeue); };
-  sweep_dead_jobs(arguments, ask, job_of(call), "sweep_in_prolog");
+  sweep_dead_jobs(arguments, controller_at(arguments.squeue), job_of(call), "sweep_in_prolog");
 }
 
 void job_epilog(const HookCall& call) {

@@ -54,9 +54,7 @@ int main(int argc, char** argv) {
   }
   if (job != 0) return mso::tear_down_job(job, parsed, "cleanup_by_hand") ? 0 : 1;
   try {
-    mso::sweep_dead_jobs(
-        parsed, [&parsed](uint32_t id) { return mso::ask_controller(id, parsed.squeue); }, 0,
-        "sweep_by_hand");
+    mso::sweep_dead_jobs(parsed, mso::controller_at(parsed.squeue), 0, "sweep_by_hand");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "mso-node-cleanup: %s\n", error.what());
     return 1;

@@ -79,7 +79,10 @@ std::unique_ptr<Preparation> make_nvme_preparation();      // nvme_preparation.c
 std::unique_ptr<Preparation> make_slice_preparation();     // slice_preparation.cc
 std::unique_ptr<Preparation> make_cpu_preparation();       // cpu_preparation.cc
 
-// Steps whose tasks are the user's ranks; not the batch script's or an interactive shell's, which start steps themselves.
-inline bool is_task_step(uint32_t step) { return step < 0xfffffff0; }
+// Steps whose tasks are the user's ranks; not the batch script's or an interactive shell's, which start steps
+// themselves.
+inline bool is_task_step(uint32_t step) {
+  return step < 0xfffffff0;
+}
 
 }  // namespace mso

@@ -76,6 +76,14 @@ JobKnown ask_controller(uint32_t job, const std::filesystem::path& squeue) {
   return read_squeue(outcome.exit_code, outcome.output, outcome.errors);
 }
 
+std::function<JobKnown(uint32_t)> controller_at(const std::filesystem::path& squeue) {
+  return [squeue, away = false](uint32_t job) mutable {
+    const JobKnown known = away ? JobKnown::kUnknown : ask_controller(job, squeue);
+    away = known == JobKnown::kUnknown;
+    return known;
+  };
+}
+
 size_t sweep_dead_jobs(const PluginArguments& arguments, const std::function<JobKnown(uint32_t)>& ask,
                        uint32_t spare, const std::string& reason) {
   const auto run = RunDirectory::open(arguments.run_dir, false);

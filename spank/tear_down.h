@@ -18,6 +18,9 @@ bool tear_down_job(uint32_t job, const PluginArguments& arguments, const std::st
 enum class JobKnown { kActive, kGone, kUnknown };
 // Asks squeue, with a deadline of seconds; kUnknown where that does not answer clearly.
 JobKnown ask_controller(uint32_t job, const std::filesystem::path& squeue);
+// The same for sweep_dead_jobs: after one unclear answer it asks no more, so that a controller that is away
+// costs one deadline and not one a job.
+std::function<JobKnown(uint32_t)> controller_at(const std::filesystem::path& squeue);
 // Of squeue's answer. Pure.
 JobKnown read_squeue(int exit_code, const std::string& output, const std::string& errors);
 

@@ -11,7 +11,10 @@ EXTRA_DIST += tests/fuzz/run tests/quickstart.test tests/reference/requirements.
 # In a virtual machine: what this kernel may lack.
 EXTRA_DIST += tests/vm/vmrun tests/vm/vmrun-build tests/vm/vmrun-init tests/vm/common.bash tests/vm/nvme.bats tests/vm/cgroup2.bats tests/vm/slurm.bats \
   tests/vm/guest/drives.sh tests/vm/guest/fabrics.sh tests/vm/guest/node_tests.sh tests/vm/guest/nvmet.bash tests/vm/guest/rdma.sh tests/vm/guest/slurm.sh
-# The plugin on real Slurm clusters.
+# The plugin on real Slurm clusters, and the fuzz target of what it is handed.
+EXTRA_DIST += tests/fuzz/fuzz_job_request.cc tests/fuzz/corpus/job_request/arguments tests/fuzz/corpus/job_request/compact \
+  tests/fuzz/corpus/job_request/environment tests/fuzz/corpus/job_request/hosts tests/fuzz/corpus/job_request/options \
+  tests/fuzz/corpus/job_request/profile tests/fuzz/corpus/job_request/state
 EXTRA_DIST += tests/slurm/pod tests/slurm/cluster tests/slurm/asuser tests/slurm/common.bash tests/slurm/inside.bash \
   tests/slurm/failing_plugin.cc tests/slurm/end_of_job.bats tests/slurm/failing.bats tests/slurm/hostile.bats tests/slurm/options.bats \
-  tests/slurm/plugin_abi.bats tests/slurm/resources.bats tests/slurm/snapshot.bats
+  tests/slurm/plugin_abi.bats tests/slurm/resources.bats tests/slurm/snapshot.bats tests/slurm/train.bats

@@ -20,6 +20,8 @@ struct EroConfig {
   std::string gpu_slice_policy;
   std::vector<int64_t> cpu_reserve_cores;  // [image, video]: decoder threads of a node at most
   int64_t nvme_reserve_channels = 0;
+  std::string gpu_slices, nvme_lanes;  // for srun --mso: "vision:24G,llm:32G", "image:1x4,video:2x8"; empty: none
+  std::string check;                   // prod | staging | off
   bool operator==(const EroConfig&) const = default;
 };
 
@@ -54,6 +56,7 @@ struct EcmConfig {
   SnapshotLevels snapshot_levels;
   std::string level0_path;     // "auto": $MSO_SNAPSHOT_DIR, else /dev/shm (see node/ram_disk.h)
   std::string level0_partner;  // auto | off
+  std::string level0_size;     // for srun --mso: of the snapshot directory; "auto", "off" or a size
   bool level1_optimizer = false;
   int64_t keep = 0;                  // generations
   int64_t max_write_bandwidth = 0;   // bytes/s of a rank to the shared file system; 0: no limit

@@ -122,6 +122,13 @@ std::vector<ConfigKey> make_schema() {
           .at_least(1).at_most(4096).safe(),
       Row("ero.nvme_reserve_channels", FIELD(ero.nvme_reserve_channels), 2,
           "NVMe queues kept for training data.").at_least(0).at_most(1024).not_in_force().safe(),
+      Row("ero.gpu_slices", FIELD(ero.gpu_slices), "",
+          "Memory of each GPU by part of the model, for srun --mso-config; such as vision:24G,llm:32G,shared:24G.").safe(),
+      Row("ero.nvme_lanes", FIELD(ero.nvme_lanes), "",
+          "NVMe drives and PCIe lanes of each for training data, for srun --mso-config; such as image:1x4,video:2x8.").safe(),
+      Row("ero.check", FIELD(ero.check), "staging",
+          "Where a node falls short of what is asked: refuse (prod), warn (staging), say nothing (off); for srun --mso-config.")
+          .one_of({"prod", "staging", "off"}).safe(),
       // ---- mdp ----
       Row("mdp.prefetch_depth.text", FIELD(mdp.prefetch_depth.text), 16, "Batches of text read ahead.")
           .at_least(1).at_most(4096).safe(),
@@ -157,6 +164,8 @@ std::vector<ConfigKey> make_schema() {
           .at_least(0).at_most(30 * 1440).safe(),
       Row("ecm.level0_path", FIELD(ecm.level0_path), "auto",
           "RAM disk of level 0; auto: the job's snapshot directory ($MSO_SNAPSHOT_DIR), else /dev/shm.").safe(),
+      Row("ecm.level0_size", FIELD(ecm.level0_size), "auto",
+          "Size of the snapshot directory on each node, for srun --mso-config; auto, off, or such as 4G.").safe(),
       Row("ecm.level0_partner", FIELD(ecm.level0_partner), "auto",
           "Copy of level 0 on another node; auto: where there is one.").one_of({"auto", "off"}).safe(),
       Row("ecm.level1_optimizer", FIELD(ecm.level1_optimizer), true,

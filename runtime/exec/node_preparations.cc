@@ -29,11 +29,11 @@ void adopt_slices(const World& world) {
 
 void compare_drives_of_nodes(World& world, double timeout_s) {
   // All ranks take part or none: whether the plugin was asked is the same on all.
-  const std::vector<std::string> modes = all_gather_text(world.communicator(), variable("MSO_CHECK"), timeout_s);
+  const std::vector<std::string> modes =
+      all_gather_text(world.communicator(), variable("MSO_CHECK"), timeout_s);
   if (modes[0].empty() || modes[0] == "off") return;
   std::string mine;
-  if (world.local_rank() == 0)
-    mine = format_node_drives({world.node(), current_boot_id(), read_nvme()});
+  if (world.local_rank() == 0) mine = format_node_drives({world.node(), current_boot_id(), read_nvme()});
   std::vector<NodeDrives> nodes;
   for (const std::string& text : all_gather_text(world.communicator(), mine, timeout_s))
     if (std::optional<NodeDrives> drives = parse_node_drives(text)) nodes.push_back(std::move(*drives));
@@ -49,9 +49,30 @@ void compare_drives_of_nodes(World& world, double timeout_s) {
   if (world.rank() == 0) log_warn("NVMe drives of the job's nodes have the same identifier: {}", all);
 }
 
+// srun --mso on a node without the plugin: Slurm only warns, and the step runs unprepared. The plugin's mark
+// of this step on this node is missing then.
+std::string missing_preparation() {
+  const std::string step = variable("SLURM_STEP_ID"), node = variable("SLURMD_NODENAME");
+  if (variable("SLURM_MSO_REQUEST").empty() || step.empty() || node.empty()) return "";
+  return variable("MSO_PREPARED") == node + ":" + step ? "" : node;
+}
+
+void require_preparation(World& world, double timeout_s) {
+  std::string first = all_gather_text(world.communicator(), variable("SLURM_MSO_REQUEST"), timeout_s)[0],
+              nodes;
+  if (first.empty()) return;
+  for (const std::string& node : all_gather_text(world.communicator(), missing_preparation(), timeout_s))
+    if (!node.empty() && nodes.find(node) == std::string::npos) nodes += (nodes.empty() ? "" : ", ") + node;
+  if (!nodes.empty())
+    throw Error(
+        "--mso was asked for, but the Slurm plugin did not run on every node", nodes,
+        "the node lacks spank_mso.so in plugstack.conf; leave it out (--exclude) and tell the administrator");
+}
+
 }  // namespace
 
 void adopt_node_preparations(World& world, double timeout_s) {
+  require_preparation(world, timeout_s);
   if (const std::string problem = place_this_thread(ThreadClass::kCompute); !problem.empty())
     log_warn("this rank does not compute where the job's CPU sets put it: {}", problem);
   adopt_slices(world);

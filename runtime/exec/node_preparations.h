@@ -5,9 +5,10 @@
 
 namespace mso {
 
-// Collective. Puts this thread on the compute CPUs, reads the memory slices, and compares the NVMe drives of all nodes:
-// duplicates are an Error (kBadUsage) on all ranks with MSO_CHECK=prod, else a warning. Without the plugin's variables
-// nothing happens.
+// Collective. Where srun --mso was asked and a node lacks the plugin: an Error on all ranks that names it.
+// Puts this thread on the compute CPUs, reads the memory slices, and compares the NVMe drives of all nodes:
+// duplicates are an Error (kBadUsage) on all ranks with MSO_CHECK=prod, else a warning. Without the plugin's
+// variables nothing happens.
 void adopt_node_preparations(World& world, double timeout_s);
 
 }  // namespace mso

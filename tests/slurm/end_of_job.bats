@@ -115,6 +115,7 @@ scontrol requeue 1
 wait_until 5 on_node 2 test ! -e /run/mso/1.0
 # A requeued job may begin two minutes later; it need not wait here.
 wait_until 20 sh -c "[ \"\$(squeue -h -j 1 -o %T)\" = PENDING ]"
+sleep 2  # slurmd refuses a job that it killed in the same second
 scontrol update JobId=1 StartTime=now
 wait_until 60 job_gone 1
 [[ $(grep -c '^1 /run/mso/1.1/snapshot$' "$PREFIX/out") = 2 ]] || { cat "$PREFIX/out"; exit 1; }

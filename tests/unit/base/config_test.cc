@@ -45,7 +45,8 @@ TEST(ConfigDefaults, AreTheMissions) {
   EXPECT_EQ(
       config["ero"],
       json::parse(
-          R"({"gpu_slice_policy": "dynamic", "cpu_reserve_cores": [4, 8], "nvme_reserve_channels": 2})"));
+          R"({"gpu_slice_policy": "dynamic", "cpu_reserve_cores": [4, 8], "nvme_reserve_channels": 2,
+              "gpu_slices": "", "nvme_lanes": "", "check": "staging"})"));
   EXPECT_EQ(
       config["mdp"],
       json::parse(
