@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cmd/command.h"
+#include "elastic/slurm_launch.h"
+#include "elastic/slurm_tools.h"
 #include "elastic/supervisor.h"
 
 namespace mso {
@@ -17,9 +19,11 @@ namespace mso {
 namespace {
 
 struct RunOptions {
-  int ranks = 1;
+  int ranks = 0;
   RestartLimits limits;
-  std::string mpirun_args, program, run_dir;
+  std::string mpirun_args, srun_args, program, run_dir;
+  int spare_nodes = 0;
+  bool local = false;
   double stop_timeout_s = 120;
   bool no_standby = false, standby = false;
   std::vector<std::string> command;
@@ -71,7 +75,15 @@ std::string run_dir_of(const std::vector<std::string>& command) {
 
 int run_job(const RunOptions& given) {
   SupervisorOptions options;
+  const std::optional<SlurmAllocation> allocation =
+      given.local ? std::nullopt : slurm_allocation([](const char* name) { return std::getenv(name); });
   options.ranks = given.ranks;
+  if (!allocation) {
+    options.ranks = std::max(1, given.ranks);
+    if (given.spare_nodes > 0 || !given.srun_args.empty())
+      throw Error("not in a Slurm job", "--spare-nodes and --srun-args are for one", "see sbatch(1) and salloc(1)",
+                  ExitCode::kBadUsage);
+  }
   options.limits = given.limits;
   options.mpirun_args = split_words(given.mpirun_args);
   options.stop_timeout_s = given.stop_timeout_s;
@@ -94,6 +106,12 @@ int run_job(const RunOptions& given) {
     options.standby = given.standby;
     options.run_dir = given.run_dir;
   }
+  if (allocation) {
+    options.slurm = SlurmJob{allocation->job_id, expand_nodes(allocation->node_list), given.spare_nodes, allocation->tasks,
+                             split_words(given.srun_args)};
+    if (options.run_dir.empty())
+      throw Error("no run folder", "--program without --run-dir", "give --run-dir", ExitCode::kBadUsage);
+  }
   options.program.insert(options.program.end(), given.command.begin(), given.command.end());
 
   const SupervisorReport report = supervise(options);
@@ -107,15 +125,22 @@ int run_job(const RunOptions& given) {
 Command run_command() {
   Command command;
   command.name = "run";
-  command.summary = "train on this machine, and start again at once when a rank dies";
+  command.summary = "train on this machine or in a Slurm job, and start again at once when a rank dies";
   command.setup = [](CLI::App& app) -> std::function<int()> {
     auto options = std::make_shared<RunOptions>();
-    app.add_option("-n,--ranks", options->ranks, "ranks to start (default 1)")->check(CLI::Range(1, 4096));
+    app.add_option("-n,--ranks", options->ranks, "ranks to start (default 1; in a Slurm job what it was given, else one a node)")
+        ->check(CLI::Range(1, 4096));
     app.add_option("--max-restarts", options->limits.max_restarts,
                    "restarts in a row without a finished step before giving up (default 10)")
         ->check(CLI::Range(0, 1 << 30));
     app.add_option("--mpirun-args", options->mpirun_args, "more arguments for mpirun, in one word")
         ->type_name("ARGS");
+    app.add_option("--spare-nodes", options->spare_nodes,
+                   "in a Slurm job: nodes that stay idle until one of the others is lost (default 0)")
+        ->check(CLI::Range(0, 1 << 20));
+    app.add_option("--srun-args", options->srun_args, "in a Slurm job: more arguments for srun, in one word")
+        ->type_name("ARGS");
+    app.add_flag("--local", options->local, "leave a Slurm job alone that this is in: mpirun on this machine");
     app.add_option("--stop-timeout", options->stop_timeout_s,
                    "seconds for a last snapshot when told to stop (default 120)")
         ->check(CLI::PositiveNumber);
@@ -135,9 +160,12 @@ Command run_command() {
         "newest\n"
         "snapshot. Ends with the ranks' exit code where that is 0, 2, 3, 4 or 75. Ctrl-C and SIGTERM take a "
         "snapshot\n"
-        "first; a second one ends at once. Under Slurm use srun.\n"
+        "first; a second one ends at once.\n"
+        "In a Slurm job (a batch script, or a shell of salloc) the ranks are started by srun on its nodes. A node that is\n"
+        "lost is replaced by a spare one, or done without; sbatch --no-kill keeps the job when Slurm notices, too.\n"
         "\nExamples:\n"
         "  mso run -n 2 -- train -c demo.yaml train.steps=300\n"
+        "  sbatch -N3 --no-kill --wrap 'mso run -n 4 --spare-nodes 1 -- train -c llava.yaml'\n"
         "  mso run -n 2 --mpirun-args \"--mca btl self,tcp\" -- train -c demo.yaml\n");
     return [options] { return run_job(*options); };
   };

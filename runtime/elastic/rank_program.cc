@@ -4,7 +4,8 @@
 // every attempt.
 //
 // Environment: MSO_RANK_STATUS, a FIFO; lines "start RANK OWN_PID RANK_PID" and "end RANK OWN_PID
-// WAIT_STATUS".
+// WAIT_STATUS". Under srun (SLURM_PROCID) the supervisor may be on another node: there it is a file of this rank's own,
+// MSO_RANK_STATUS-RANK on shared storage, and the lines end with the step's number.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -21,18 +22,27 @@
 namespace {
 
 int rank_number() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* text = std::getenv(name)) return std::atoi(text);
   }
   return 0;
 }
 
 void tell(int fd, const char* what, int rank, long value) {
+  if (fd < 0) return;
   char line[128];  // below PIPE_BUF: lines of several ranks never mix
-  const int n =
-      std::snprintf(line, sizeof line, "%s %d %d %ld\n", what, rank, static_cast<int>(getpid()), value);
+  const char* step = std::getenv("SLURM_STEP_ID");
+  const int n = std::snprintf(line, sizeof line, "%s %d %d %ld %.20s\n", what, rank, static_cast<int>(getpid()), value,
+                              step == nullptr ? "" : step);
   while (write(fd, line, n) < 0 && errno == EINTR) {
   }
+}
+
+// -1: not there. The rank runs without, where its end reaches the supervisor in another way (srun's).
+int open_status_file(const char* path, int rank) {
+  char name[4096];
+  if (std::snprintf(name, sizeof name, "%s-%04d", path, rank) >= static_cast<int>(sizeof name)) return -1;
+  return open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
 }  // namespace
@@ -44,13 +54,14 @@ int main(int argc, char** argv) {
     return 2;
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int rank = rank_number();
+  const bool by_srun = std::getenv("SLURM_PROCID") != nullptr && std::getenv("OMPI_COMM_WORLD_RANK") == nullptr;
   // The launcher may have died before the line above; the supervisor has taken the FIFO away then.
-  const int status_fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  if (status_fd < 0) {
+  const int status_fd = by_srun ? open_status_file(path, rank) : open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (status_fd < 0 && !by_srun) {
     std::fprintf(stderr, "mso-rank: %s: %s\n", path, std::strerror(errno));
     return 1;
   }
-  const int rank = rank_number();
 
   sigset_t waited, before;
   sigemptyset(&waited);

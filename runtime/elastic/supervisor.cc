@@ -11,7 +11,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "elastic/attempt.h"
+#include "elastic/local_attempt.h"
+#include "elastic/slurm_attempt.h"
+#include "elastic/slurm_tools.h"
 
 namespace mso {
 
@@ -21,6 +23,7 @@ using std::chrono::steady_clock;
 namespace {
 
 constexpr uint64_t kTailBytes = 1 << 18;
+constexpr double kNodePatience_s = 15;  // for a node to start a task, before it counts as lost
 constexpr double kLookInterval_s = 0.1;  // for the first step after a restart
 
 double seconds(SteadyTime from, SteadyTime to) {
@@ -49,9 +52,9 @@ bool sleep_unless_stopped(SignalDescriptor& signals, double delay_s) {
 
 // Null where none is wanted or can be started: the next attempt then starts from nothing, as ever.
 std::unique_ptr<Attempt> start_standby(const SupervisorOptions& options, SignalDescriptor& signals, Launchers& launchers) {
-  if (!options.standby) return nullptr;
+  if (!options.standby || options.slurm) return nullptr;
   try {
-    return std::make_unique<Attempt>(options, signals, launchers, AttemptKind::kStandby);
+    return std::make_unique<LocalAttempt>(options, signals, launchers, AttemptKind::kStandby);
   } catch (const Error& error) {
     log_warn("no ranks stand by for a restart: {}", error.what());
     return nullptr;
@@ -97,6 +100,9 @@ SupervisorReport supervise(const SupervisorOptions& options) {
   SupervisorOptions restart_options = options;
   std::erase(restart_options.program, "--fresh");
   std::unique_ptr<Attempt> standby;
+  SlurmPlacement placement;
+  if (options.slurm)
+    placement = first_placement(options.slurm->nodes, options.ranks, options.slurm->tasks, options.slurm->spare_nodes);
 
   for (;;) {
     AttemptRecord record;
@@ -110,8 +116,13 @@ SupervisorReport supervise(const SupervisorOptions& options) {
       log_info("the ranks that stood by take over");
     } else {
       owned.reset();
-      owned = std::make_unique<Attempt>(first ? options : restart_options, signals, launchers,
-                                        first ? AttemptKind::kFirst : AttemptKind::kRestart);
+      const SupervisorOptions& its_options = first ? options : restart_options;
+      if (options.slurm)
+        owned = std::make_unique<SlurmAttempt>(its_options, signals, launchers, placement,
+                                               static_cast<int>(report.attempts.size()));
+      else
+        owned = std::make_unique<LocalAttempt>(its_options, signals, launchers,
+                                               first ? AttemptKind::kFirst : AttemptKind::kRestart);
     }
     Attempt& attempt = *owned;
     if (!first) record.restart_s = seconds(noticed, begin);
@@ -148,6 +159,18 @@ SupervisorReport supervise(const SupervisorOptions& options) {
       return report;
     }
     previous = record.what;
+    // Where nobody said how a rank ended, or starting again did not help, a node may be gone.
+    if (options.slurm && (!attempt.a_rank_told() || record.outcome.exit_code == static_cast<int>(ExitCode::kPeerLost) ||
+                          policy.restarts_without_progress() > 1)) {
+      const std::set<std::string> lost = lost_nodes(options.slurm->nodes, kNodePatience_s);
+      const SlurmPlacement next = next_placement(options.slurm->nodes, placement, lost);
+      if (const std::string change = describe_change(placement, next, lost); !change.empty()) log_warn("{}", change);
+      if (next.nodes.empty()) {
+        report.reason = "no node of the job is left";
+        return report;
+      }
+      placement = next;
+    }
     const std::string at = step >= 0 ? " after step " + std::to_string(step) : "";
     if (decision.delay_s > 0) {
       log_warn("{}{}: starting again in {:g} s (no progress in {} attempts)", record.what, at,

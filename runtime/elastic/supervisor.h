@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,18 @@
 
 namespace mso {
 
+// A Slurm allocation in which the ranks are steps.
+struct SlurmJob {
+  std::string job_id;
+  std::vector<std::string> nodes;      // all of the allocation
+  int spare_nodes = 0;                 // how many of them wait for others to be lost
+  int tasks = 0;                       // of the allocation; 0: not said
+  std::vector<std::string> srun_args;  // given to srun before the program
+};
+
 struct SupervisorOptions {
-  int ranks = 1;
+  int ranks = 1;                   // in a Slurm job 0: what the allocation says
+  std::optional<SlurmJob> slurm;   // none: mpirun on this machine
   std::vector<std::string> program;      // command line of one rank
   std::vector<std::string> mpirun_args;  // given to mpirun before the program
   std::string mpirun = "mpirun";       // not used for one rank without mpirun_args: that is started directly

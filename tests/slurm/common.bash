@@ -31,7 +31,7 @@ needs_private_cluster() {
 in_cluster() {
   local nodes=$1 name
   shift
-  name=$(basename "$BATS_TEST_FILENAME" .bats)
+  name=$(basename "$BATS_TEST_FILENAME" .bats | tr -cd a-z0-9)  # hostname(1) takes no underscore
   # Short, and other for each file and test: nodes' names end up in host-wide cgroups.
   export TAG=${name:0:4}$((BATS_TEST_NUMBER))x PREFIX=/var/tmp/mso-slurm-$name-$BATS_TEST_NUMBER
   cat "$HERE/inside.bash" - >"$BATS_TEST_TMPDIR/script"
