@@ -57,7 +57,7 @@ wait_for() { for _ in $(seq 200); do [ -e "$1" ] && return; sleep 0.05; done; re
 }
 
 @test "an exit code that is a failure restarts" {
-  script '1 1 exit 5' '1 0 sleep 50'
+  script '1 1 sleep 0.5' '1 1 exit 5' '1 0 sleep 50'
   mso_run 2
   [ "$status" -eq 0 ]
   [ "$(attempts)" -eq 2 ]
@@ -67,7 +67,7 @@ wait_for() { for _ in $(seq 200); do [ -e "$1" ] && return; sleep 0.05; done; re
 @test "0, 2, 4 and 75 are final, whichever rank says so and whatever becomes of the others" {
   for code in 2 4 75; do
     rm -rf "$work"/rank-*
-    script "* 1 exit $code" '* 0 sleep 50'
+    script '* 1 sleep 0.5' "* 1 exit $code" '* 0 sleep 50'
     mso_run 2
     [ "$status" -eq "$code" ]
     [ "$(attempts)" -eq 1 ]
@@ -76,7 +76,7 @@ wait_for() { for _ in $(seq 200); do [ -e "$1" ] && return; sleep 0.05; done; re
 }
 
 @test "no progress: gives up at the limit with the rank's code" {
-  script '* 1 kill 11' '* 0 sleep 50'
+  script '* 1 sleep 0.5' '* 1 kill 11' '* 0 sleep 50'
   mso_run 2 --max-restarts 2
   [ "$status" -eq 139 ]
   [ "$(attempts)" -eq 3 ]
@@ -91,7 +91,7 @@ wait_for() { for _ in $(seq 200); do [ -e "$1" ] && return; sleep 0.05; done; re
 }
 
 @test "mso-rank itself killed: its rank does not live on" {
-  script '1 1 kill-parent' '1 0 sleep 50'
+  script '1 1 sleep 0.5' '1 1 kill-parent' '1 0 sleep 50'
   mso_run 2
   [ "$status" -eq 0 ]
   [ "$(attempts)" -eq 2 ]
