@@ -192,11 +192,11 @@ void Trainer::check_what_changed(const std::optional<FoundState>& found) {
   });
 }
 
-// All steps are done and their state lies on shared storage. A Level 1 of the last step alone may be of a run that was
-// killed before it wrote its final state; the diary tells.
+// All steps are done, their state lies on shared storage, and the diary says that the run came to its end. One that was
+// killed in between has its end still to write.
 bool Trainer::is_finished(const FoundState& found) {
   char finished = found.choice.step >= parts_.total_steps && found.choice.level != SnapshotLevel::kL0 &&
-                  (found.choice.level == SnapshotLevel::kL2 || (metrics_ && metrics_->found().finished));
+                  metrics_ && metrics_->found().finished;
   broadcast_now(*data_parallel_, &finished, 1, 0, timeout_s_);
   return finished != 0;
 }
