@@ -156,13 +156,13 @@ def main():
     loads = [r["load_before"] for r in results.values() if r]
     text = f"""# Benchmarks against peers
 
-Made by `contrib/bench/run` on {datetime.date.today().isoformat()}; do not edit. All figures are of one run on one machine, both sides in
+Made by `contrib/bench/run` on {datetime.date.today().isoformat()}; do not edit. All figures are of one machine, both sides in
 turn, medians of {ROUNDS}. What each side does: [contrib/bench/README.md](../contrib/bench/README.md).
 
 - Machine: {machine()}
 - Versions: {versions()}
-- Load average before each part: {', '.join(f'{value:.1f}' for value in loads)}{' (the machine was not quiet: these figures are not good)' if max(loads) > 1.5 else ''}
-- Model: LLaVA of 13 million parameters (CLIP 6×192 at 224/16, Llama 8×256, vocabulary 8192), float32, 8 samples a rank with
+- Load average before each part: {', '.join(f'{value:.1f}' for value in loads)}{' (above 1: of the part before, or the machine was not quiet)' if max(loads) > 1.5 else ''}
+{f"- {os.environ['MSO_BENCH_NOTE']}{chr(10)}" if os.environ.get("MSO_BENCH_NOTE") else ""}- Model: LLaVA of 13 million parameters (CLIP 6×192 at 224/16, Llama 8×256, vocabulary 8192), float32, 8 samples a rank with
   captions of 8–48 tokens, two ranks of one thread. Pictures: JPEG of 448–1024 pixels a side.
 
 ## Aims
