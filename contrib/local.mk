@@ -7,3 +7,4 @@ EXTRA_DIST += contrib/slurm/prolog.d/mso contrib/slurm/epilog.d/mso
 EXTRA_DIST += contrib/packaging/build-deb contrib/packaging/check-deb contrib/packaging/debian/changelog \
   contrib/packaging/debian/control contrib/packaging/debian/copyright contrib/packaging/debian/rules \
   contrib/packaging/debian/source/format
+EXTRA_DIST += contrib/build contrib/distcheck contrib/install-dependencies contrib/quickstart contrib/run-tests
