@@ -113,7 +113,8 @@ bool has_step_daemon(uint32_t job, const std::filesystem::path& proc) {
   const std::string title = "slurmstepd: [" + std::to_string(job) + ".";
   bool found = false;
   each_process(proc, [&](pid_t, const std::filesystem::path& process) {
-    if (!found && read_small(process / "cmdline").starts_with(title) && is_step_daemon(process)) found = true;
+    // Whose it is comes first: reading a command line can block on a hostile process.
+    if (!found && is_step_daemon(process) && read_small(process / "cmdline").starts_with(title)) found = true;
   });
   return found;
 }

@@ -40,6 +40,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kLeastAuto = uint64_t{16} << 20;
+constexpr int kMaxStacked = 4096;  // fusermount allows a user 1000
 constexpr int kMaxDepth = 6;
 
 std::string size_text(uint64_t bytes) {
@@ -69,29 +70,23 @@ bool is_snapshot_mount(const std::filesystem::path& folder, uid_t uid, dev_t& de
   return true;
 }
 
-// Mount points at or below `folder`, deepest first.
-std::vector<std::string> mounts_below(const std::filesystem::path& folder) {
-  const std::string text = read_file("/proc/self/mountinfo", 16 << 20), prefix = folder.string() + "/";
-  std::vector<std::string> points;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    size_t at = begin;
-    for (int field = 0; field < 4 && at < end; ++field) at = text.find(' ', at) + 1;
-    std::string point;
-    for (; at < end && text[at] != ' '; ++at) {
-      if (text[at] == '\\' && at + 3 < end) {  // \040: a blank, in octal
-        point +=
-            static_cast<char>((text[at + 1] - '0') * 64 + (text[at + 2] - '0') * 8 + (text[at + 3] - '0'));
-        at += 3;
-      } else {
-        point += text[at];
-      }
-    }
-    if (point.starts_with(prefix) || point == folder) points.push_back(point);
-    begin = end + 1;
+// Detaches all that is mounted on `point`, one over the other, with whatever is mounted below.
+void detach_mounts(const std::filesystem::path& point) {
+  for (int stacked = 0; stacked < kMaxStacked; ++stacked) {
+    if (::umount2(point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) continue;
+    if (errno == EINVAL || errno == ENOENT) return;
+    throw system_error("cannot unmount", point.string());
   }
-  std::reverse(points.begin(), points.end());
-  return points;
+  throw Error("cannot unmount", point.string(), "more mounts lie on it than one job can have");
+}
+
+// The folder's own mounts. No path that has a part of a user's in it is named: a user can mount, and rename, inside the
+// snapshot directory, and what lies there goes with it.
+void detach_job_mounts(const std::filesystem::path& folder) {
+  detach_mounts(folder);
+  std::vector<std::filesystem::path> children;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) children.push_back(entry.path());
+  for (const std::filesystem::path& child : children) detach_mounts(child);
 }
 
 // Removes what is in the folder `fd` stands for, never leaving the file system `device` and never following a
@@ -302,9 +297,7 @@ void remove_job_folder(const RunDirectory& run, const JobName& job) {
     if (::unlink(folder.c_str()) != 0) throw system_error("cannot remove", folder.string());
     return;
   }
-  for (const std::string& point : mounts_below(folder))
-    if (::umount2(point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) != 0 && errno != EINVAL && errno != ENOENT)
-      throw system_error("cannot unmount", point);
+  detach_job_mounts(folder);
   FileDescriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid()) throw system_error("cannot open", folder.string());
   remove_content(fd.get(), info.st_dev, 0, folder.string());
