@@ -107,6 +107,7 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
     check_weights(inputs.options, *outline);
     parts.graph = build_graph(inputs.options);
     parts.fill_weights = [options = inputs.options, outline, graph = parts.graph.get()](bool trainable) {
+      if (!trainable && graph->frozen_layout().size == 0) return;  // all comes from the snapshot
       fill_parameters(options, *outline, trainable ? graph->weights() : nullptr, graph->frozen_weights());
       graph->frozen_weights_changed();
     };

@@ -6,6 +6,7 @@ libmso_node_la_SOURCES = \
   runtime/node/cpu_list.cc runtime/node/cpu_list.h \
   runtime/node/cpu_sets.cc runtime/node/cpu_sets.h \
   runtime/node/cpu_sysfs.cc runtime/node/cpu_sysfs.h \
+  runtime/node/first_line.cc runtime/node/first_line.h \
   runtime/node/gpu_slices.cc runtime/node/gpu_slices.h \
   runtime/node/job_request.cc runtime/node/job_request.h \
   runtime/node/node_facts.cc runtime/node/node_facts.h \

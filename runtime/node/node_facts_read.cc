@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <tuple>
@@ -16,19 +15,13 @@
 #endif
 
 #include "base/error.h"
+#include "node/first_line.h"
 
 namespace mso {
 
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string read_text(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
 
 #ifdef MSO_HAVE_HWLOC
 class Topology {
@@ -95,7 +88,7 @@ uint64_t largest_l3(const fs::path& root) {
     }
     for (int i = 0; i < 8; ++i) {
       const fs::path index = cache / ("index" + std::to_string(i));
-      if (read_text(index / "level") == "3") largest = std::max(largest, size_text(read_text(index / "size")));
+      if (first_line(index / "level") == "3") largest = std::max(largest, size_text(first_line(index / "size")));
     }
   }
   return largest;
@@ -116,7 +109,7 @@ NodeFacts read_node_facts(const fs::path& root) {
   NodeFacts facts;
   std::array<char, 256> host = {};
   if (::gethostname(host.data(), host.size() - 1) == 0) facts.host = host.data();
-  facts.boot_id = read_text(root / "proc/sys/kernel/random/boot_id");
+  facts.boot_id = first_line(root / "proc/sys/kernel/random/boot_id");
   facts.cpus = root == "/" ? read_cpus() : read_cpus_sysfs(root);
   facts.gpus = read_gpus(&facts.gpu_note, root);
   facts.nvme = read_nvme(root);

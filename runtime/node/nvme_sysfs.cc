@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <fstream>
 #include <map>
 
+#include "node/first_line.h"
 #include "node/nvme_identify.h"
 
 namespace mso {
@@ -17,9 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 std::string read_line(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
+  std::string line = first_line(file);
   while (!line.empty() && (line.back() == ' ' || line.back() == '\r')) line.pop_back();
   return line.substr(std::min(line.find_first_not_of(' '), line.size()));
 }

@@ -20,6 +20,16 @@ needs_cluster() {
   unshare --pid --fork --mount --net --ipc true 2>/dev/null || skip "namespaces cannot be made here"
 }
 
+# Skips where real ranks cannot train under Slurm; else packs, once, the pictures of animals of tuxpaint-stamps into $SHARDS.
+needs_training() {
+  "$MSO" train --help >/dev/null 2>&1 || skip "mso is not built with training in $MSO_BUILD"
+  ls /usr/lib/*/slurm*/mpi_pmix*.so >/dev/null 2>&1 || [[ -n ${MSO_TEST_CLUSTER:-} ]] || skip "Slurm has no PMIx plugin"
+  export SHARDS=$MSO_BUILD/test-data/animals
+  [[ ! -e $SHARDS/packed ]] || return 0
+  mkdir -p "$(dirname "$SHARDS")"
+  "$MSO" data pack /usr/share/tuxpaint/stamps/animals "$SHARDS" --max-samples-per-shard 40 >/dev/null && touch "$SHARDS/packed"
+}
+
 # For tests that stop daemons or look behind Slurm's back.
 needs_private_cluster() {
   [[ -z ${MSO_TEST_CLUSTER:-} ]] || skip "needs a cluster of its own: MSO_TEST_CLUSTER is set"

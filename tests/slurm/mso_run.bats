@@ -3,17 +3,10 @@
 # tuxpaint-stamps, the model is that of tests/mpi/tiny.yaml.
 load common.bash
 
-setup_file() {
-  source "$HERE/common.bash"
-  [[ -x $MSO ]] && "$MSO" train --help >/dev/null 2>&1 || return 0
-  DATA=$MSO_BUILD/test-data/animals
-  [[ -e $DATA/packed ]] || { "$MSO" data pack /usr/share/tuxpaint/stamps/animals "$DATA" --max-samples-per-shard 40 >/dev/null && touch "$DATA/packed"; }
-}
-
 setup() {
   needs_private_cluster
-  "$MSO" train --help >/dev/null 2>&1 || skip "mso is built without training in $MSO_BUILD"
-  export DATA=$MSO_BUILD/test-data/animals TINY=$HERE/../mpi/tiny.yaml
+  needs_training
+  export TINY=$HERE/../mpi/tiny.yaml
 }
 
 # Nodes share this machine, so Open MPI's own ways between processes of one host would cross nodes that share nothing.
@@ -24,7 +17,7 @@ WORK=$PREFIX/work; mkdir -p "$WORK/ram"; cd "$WORK"
 train() {
   local name=$1
   shift
-  echo "train -c $TINY data.path=$DATA train.run_dir=$WORK/$name ecm.level0_path=$WORK/ram $*"
+  echo "train -c $TINY data.path=$SHARDS train.run_dir=$WORK/$name ecm.level0_path=$WORK/ram $*"
 }
 # submit NAME OPTIONS… -- MSO-RUN-OPTIONS…: a batch job; its number is in $job, its output in NAME.out
 submit() {

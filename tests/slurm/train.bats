@@ -4,14 +4,7 @@ load common.bash
 
 setup() {
   needs_cluster
-  [[ -x $MSO ]] || skip "mso is not built"
-  "$MSO" --version | grep -q "data pipeline" || skip "mso is built without training"
-  ls /usr/lib/*/slurm*/mpi_pmix*.so >/dev/null 2>&1 || [[ -n ${MSO_TEST_CLUSTER:-} ]] || skip "Slurm has no PMIx plugin"
-  export SHARDS=$MSO_BUILD/test-data/animals
-  if [[ ! -e $SHARDS/packed ]]; then
-    mkdir -p "$(dirname "$SHARDS")"
-    "$MSO" data pack /usr/share/tuxpaint/stamps/animals "$SHARDS" --max-samples-per-shard 40 && touch "$SHARDS/packed"
-  fi
+  needs_training
 }
 
 prelude='
