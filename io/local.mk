@@ -26,9 +26,11 @@ libmso_io_la_SOURCES = \
   io/index_file.cc io/index_file.h \
   io/json_node.h \
   io/ledger.cc io/ledger.h \
+  io/media_clip.h \
   io/micro_batch.h \
   io/picture_decoder.cc io/picture_decoder.h \
   io/picture_folder.cc io/picture_folder.h \
+  io/processor.h \
   io/resize.cc io/resize.h \
   io/resize_kernels.cc io/resize_kernels.h io/resize_vertical.h \
   io/sample_assembler.cc io/sample_assembler.h \
