@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_text.h"
+#include "io/config_keys.h"
 
 namespace mso {
 namespace {
@@ -23,73 +24,32 @@ constexpr int kLargestSide = 1 << 15;
 constexpr int kLargestResized = 1 << 30;
 constexpr const char* kFixedSizeHint = "set do_center_crop with crop_size, or size with height and width";
 
-// Reads keys of one JSON object; a key that is absent or null keeps the default.
-class Keys {
- public:
-  Keys(const Json& object, const std::string& origin) : object_(object), origin_(origin) {}
+constexpr const char* kPart = "image processor";
 
-  const Json* find(const char* key) const {
-    const auto it = object_.find(key);
-    return it == object_.end() || it->is_null() ? nullptr : &*it;
-  }
-  [[noreturn]] void wrong(const char* key, const std::string& expected) const {
-    refuse(std::string("image processor: ") + key + " must be " + expected, origin_,
-           "it is " + object_.at(key).dump());
-  }
-  void read(const char* key, bool* value) const {
-    if (const Json* j = find(key)) {
-      if (!j->is_boolean()) wrong(key, "true or false");
-      *value = j->get<bool>();
-    }
-  }
-  void read(const char* key, double* value) const {
-    if (const Json* j = find(key)) {
-      if (!j->is_number() || !std::isfinite(j->get<double>())) wrong(key, "a number");
-      *value = j->get<double>();
-    }
-  }
-  void read(const char* key, std::array<double, 3>* value) const {
-    const Json* j = find(key);
-    if (!j) return;
-    if (j->is_number()) {
-      value->fill(j->get<double>());
-      return;
-    }
-    if (!j->is_array() || j->size() != 3) wrong(key, "three numbers");
-    for (size_t i = 0; i < 3; ++i) {
-      if (!(*j)[i].is_number()) wrong(key, "three numbers");
-      (*value)[i] = (*j)[i].get<double>();
-    }
-  }
-  int side(const char* key, const Json& j) const {
-    if (!j.is_number_integer() || j.get<int64_t>() < 1 || j.get<int64_t>() > kLargestSide)
-      wrong(key, "pixels from 1 to " + std::to_string(kLargestSide));
-    return j.get<int>();
-  }
+int side(const ConfigKeys& keys, const char* key, const Json& j) {
+  if (!j.is_number_integer() || j.get<int64_t>() < 1 || j.get<int64_t>() > kLargestSide)
+    keys.wrong(key, "pixels from 1 to " + std::to_string(kLargestSide));
+  return j.get<int>();
+}
 
- private:
-  const Json& object_;
-  const std::string& origin_;
-};
-
-void read_size(const Keys& keys, bool square_by_default, ImageProcessorConfig* c) {
+void read_size(const ConfigKeys& keys, bool square_by_default, ImageProcessorConfig* c) {
   const Json* size = keys.find("size");
   if (!size) return;
   c->shortest_edge = c->longest_edge = c->height = c->width = 0;
   if (size->is_number()) {  // files of before 2022
     if (square_by_default)
-      c->height = c->width = keys.side("size", *size);
+      c->height = c->width = side(keys, "size", *size);
     else
-      c->shortest_edge = keys.side("size", *size);
+      c->shortest_edge = side(keys, "size", *size);
     return;
   }
   if (size->is_object() && size->contains("shortest_edge")) {
-    c->shortest_edge = keys.side("size", (*size)["shortest_edge"]);
+    c->shortest_edge = side(keys, "size", (*size)["shortest_edge"]);
     if (const auto it = size->find("longest_edge"); it != size->end() && !it->is_null())
-      c->longest_edge = keys.side("size", *it);
+      c->longest_edge = side(keys, "size", *it);
   } else if (size->is_object() && size->contains("height") && size->contains("width")) {
-    c->height = keys.side("size", (*size)["height"]);
-    c->width = keys.side("size", (*size)["width"]);
+    c->height = side(keys, "size", (*size)["height"]);
+    c->width = side(keys, "size", (*size)["width"]);
   } else {
     keys.wrong("size", "a number, or hold shortest_edge, or height and width");
   }
@@ -122,7 +82,7 @@ void resized_size(const ImageProcessorConfig& c, int in_width, int in_height, in
   *height = in_width <= in_height ? long_side : new_short;
 }
 
-Image padded_to_square(const Image& image, const std::array<double, 3>& mean) {
+Image padded_to_square(const ImageView& image, const std::array<double, 3>& mean) {
   const int side = std::max(image.width, image.height);
   Image out{side, side, std::vector<uint8_t>(size_t(side) * side * 3)};
   uint8_t colour[3];
@@ -130,18 +90,18 @@ Image padded_to_square(const Image& image, const std::array<double, 3>& mean) {
   for (size_t i = 0; i < out.rgb.size(); i += 3) std::copy_n(colour, 3, out.rgb.data() + i);
   const int left = (side - image.width) / 2, top = (side - image.height) / 2;
   for (int y = 0; y < image.height; ++y)
-    std::copy_n(image.rgb.data() + size_t(y) * image.width * 3, size_t(image.width) * 3,
+    std::copy_n(image.rgb + size_t(y) * image.width * 3, size_t(image.width) * 3,
                 out.rgb.data() + (size_t(top + y) * side + left) * 3);
   return out;
 }
 
 // Along one side: where the crop begins in the picture, where the picture begins in the crop, how much they
-// share.
+// share. An odd pixel more of black stands before the picture with PIL, behind it with torchvision.
 struct Overlap {
   int in_picture, in_crop, length;
-  Overlap(int picture, int crop)
+  Overlap(int picture, int crop, ImageBackend backend)
       : in_picture(picture > crop ? (picture - crop) / 2 : 0),
-        in_crop(crop > picture ? (crop - picture + 1) / 2 : 0),
+        in_crop(crop > picture ? (crop - picture + (backend == ImageBackend::kPil ? 1 : 0)) / 2 : 0),
         length(std::min(picture, crop)) {}
 };
 
@@ -161,15 +121,10 @@ ImageProcessorConfig parse_image_processor(const std::string& text, const std::s
     refuse(std::string("not valid JSON (") + e.what() + ")", origin);
   }
   if (root.is_object() && root.contains("image_processor")) root = Json(root["image_processor"]);
-  if (!root.is_object()) refuse("image processor: a JSON object is expected", origin);
-  const Keys keys(root, origin);
+  const ConfigKeys keys(root, kPart, origin);
 
   std::string type = "CLIPImageProcessor";
-  for (const char* key : {"feature_extractor_type", "image_processor_type"})
-    if (const Json* j = keys.find(key)) {
-      if (!j->is_string()) keys.wrong(key, "a string");
-      type = j->get<std::string>();
-    }
+  for (const char* key : {"feature_extractor_type", "image_processor_type"}) keys.read(key, &type);
   for (const std::string_view suffix : {"Fast", "Pil"})
     if (type.ends_with(suffix)) type.resize(type.size() - suffix.size());
   if (type == "CLIPFeatureExtractor") type = "CLIPImageProcessor";
@@ -189,31 +144,21 @@ ImageProcessorConfig parse_image_processor(const std::string& text, const std::s
   }
   read_size(keys, square, &c);
   keys.read("do_resize", &c.do_resize);
-  if (const Json* j = keys.find("resample")) {
-    if (!j->is_number_integer() || j->get<int64_t>() < 0 || j->get<int64_t>() > 5)
-      keys.wrong("resample", "0 to 5");
-    c.resample = static_cast<Resample>(j->get<int>());
-  }
+  read_resample(keys, &c.resample);
   keys.read("do_center_crop", &c.do_center_crop);
   if (const Json* j = keys.find("crop_size")) {
     if (j->is_object() && j->contains("height") && j->contains("width")) {
-      c.crop_height = keys.side("crop_size", (*j)["height"]);
-      c.crop_width = keys.side("crop_size", (*j)["width"]);
+      c.crop_height = side(keys, "crop_size", (*j)["height"]);
+      c.crop_width = side(keys, "crop_size", (*j)["width"]);
     } else {
-      c.crop_height = c.crop_width = keys.side("crop_size", *j);
+      c.crop_height = c.crop_width = side(keys, "crop_size", *j);
     }
   }
-  keys.read("do_rescale", &c.do_rescale);
-  keys.read("rescale_factor", &c.rescale_factor);
-  keys.read("do_normalize", &c.do_normalize);
-  keys.read("image_mean", &c.image_mean);
-  keys.read("image_std", &c.image_std);
+  read_pixel_settings(keys, &c);
   keys.read("do_convert_rgb", &c.do_convert_rgb);
   keys.read("do_pad", &c.do_pad);
   if (c.do_pad && type != "LlavaImageProcessor")
     refuse("image processor: do_pad is available for LlavaImageProcessor only", origin, "it is " + type);
-  for (const double v : c.image_std)
-    if (v == 0) refuse("image processor: image_std must not be 0", origin);
   if (!c.do_center_crop && !(c.do_resize && (c.shortest_edge == 0 || c.do_pad)))
     refuse("image processor: pictures would have varying sizes", origin, kFixedSizeHint);
   return c;
@@ -241,15 +186,11 @@ std::string to_json(const ImageProcessorConfig& c) {
   if (has_crop) j["crop_size"] = {{"height", c.crop_height}, {"width", c.crop_width}};
   if (has_crop) j["do_center_crop"] = c.do_center_crop;
   j["do_convert_rgb"] = c.do_convert_rgb;
-  j["do_normalize"] = c.do_normalize;
+  write_pixel_settings(c, &j);
   if (c.type == "LlavaImageProcessor") j["do_pad"] = c.do_pad;
-  j["do_rescale"] = c.do_rescale;
   j["do_resize"] = c.do_resize;
-  j["image_mean"] = c.image_mean;
   j["image_processor_type"] = c.type;
-  j["image_std"] = c.image_std;
   j["resample"] = static_cast<int>(c.resample);
-  j["rescale_factor"] = c.rescale_factor;
   if (c.shortest_edge == 0)
     j["size"] = {{"height", c.height}, {"width", c.width}};
   else if (c.longest_edge > 0)
@@ -259,7 +200,8 @@ std::string to_json(const ImageProcessorConfig& c) {
   return j.dump(2) + "\n";
 }
 
-ImageProcessor::ImageProcessor(const ImageProcessorConfig& config) : config_(config) {
+ImageProcessor::ImageProcessor(const ImageProcessorConfig& config, ImageBackend backend)
+    : config_(config), backend_(backend), table_(config, backend) {
   if (config_.do_center_crop) {
     height_ = config_.crop_height;
     width_ = config_.crop_width;
@@ -272,13 +214,6 @@ ImageProcessor::ImageProcessor(const ImageProcessorConfig& config) : config_(con
   }
   if (height_ <= 0 || width_ <= 0)
     refuse("image processor: pictures would have varying sizes", config_.type, kFixedSizeHint);
-  for (size_t c = 0; c < 3; ++c)
-    for (int v = 0; v < 256; ++v) {
-      float x = config_.do_rescale ? static_cast<float>(v * config_.rescale_factor) : static_cast<float>(v);
-      if (config_.do_normalize)
-        x = (x - static_cast<float>(config_.image_mean[c])) / static_cast<float>(config_.image_std[c]);
-      table_[c][v] = x;
-    }
 }
 
 DecodeOptions ImageProcessor::decode_options(int width, int height, bool exact) const {
@@ -298,40 +233,32 @@ DecodeOptions ImageProcessor::decode_options(int width, int height, bool exact) 
   return options;
 }
 
-void ImageProcessor::process(const Image& image, float* out) const {
+void ImageProcessor::process(const ImageView& image, float* out) const {
   if (config_.do_pad && image.width != image.height)
     process_unpadded(padded_to_square(image, config_.image_mean), out);
   else
     process_unpadded(image, out);
 }
 
-void ImageProcessor::process_unpadded(const Image& image, float* out) const {
+void ImageProcessor::process_unpadded(const ImageView& image, float* out) const {
   int new_width, new_height;
   resized_size(config_, image.width, image.height, &new_width, &new_height);
   if (std::max(new_width, new_height) == kLargestResized)
     throw Error("picture is too narrow to resize",
                 std::to_string(image.width) + "×" + std::to_string(image.height) + " pixels", "delete it",
                 ExitCode::kBadData);
-  const Overlap across(new_width, width_), down(new_height, height_);
+  const Overlap across(new_width, width_, backend_), down(new_height, height_, backend_);
   thread_local std::vector<uint8_t> pixels;
-  pixels.resize(size_t(across.length) * down.length * 3);
+  const size_t stride = size_t{3} * across.length;
+  pixels.resize(stride * down.length);
   resize_window(image, new_width, new_height, config_.resample,
-                {across.in_picture, down.in_picture, across.length, down.length}, pixels.data());
+                {across.in_picture, down.in_picture, across.length, down.length}, pixels.data(), backend_);
 
-  const size_t plane = size_t(height_) * width_;
+  const size_t row = size_t(width_), plane = row * height_;
   if (across.length < width_ || down.length < height_)  // the crop is larger: black around
-    for (size_t c = 0; c < 3; ++c) std::fill_n(out + plane * c, plane, table_[c][0]);
-  const uint8_t* from = pixels.data();
-  for (int y = 0; y < down.length; ++y) {
-    float* red = out + size_t(down.in_crop + y) * width_ + across.in_crop;
-    float* green = red + plane;
-    float* blue = green + plane;
-    for (int x = 0; x < across.length; ++x, from += 3) {
-      red[x] = table_[0][from[0]];
-      green[x] = table_[1][from[1]];
-      blue[x] = table_[2][from[2]];
-    }
-  }
+    table_.fill_planes(0, width_, height_, out, row, plane);
+  table_.to_planes({pixels.data(), stride, across.length, down.length},
+                   out + down.in_crop * row + across.in_crop, row, plane);
 }
 
 }  // namespace mso

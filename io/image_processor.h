@@ -1,19 +1,20 @@
-// Pixels as a vision model wants them: the CLIP and LLaVA image processors of Hugging Face transformers (PIL
-// backend), driven by their preprocessor_config.json.
+// Pixels as a vision model wants them: the CLIP and LLaVA image processors of Hugging Face transformers,
+// driven by their preprocessor_config.json; bit-identical with the backend that is asked for, PIL or
+// torchvision.
 #pragma once
 
-#include <array>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "io/image.h"
+#include "io/pixel_table.h"
 #include "io/resize.h"
 
 namespace mso {
 
 // Names and defaults of CLIPImageProcessor; sizes in pixels.
-struct ImageProcessorConfig {
+struct ImageProcessorConfig : PixelSettings {
   // image_processor_type without "Fast" or "Pil": CLIPImageProcessor, LlavaImageProcessor,
   // SiglipImageProcessor or ViTImageProcessor; the last two have no crop and other defaults.
   std::string type = "CLIPImageProcessor";
@@ -25,11 +26,6 @@ struct ImageProcessorConfig {
   Resample resample = Resample::kBicubic;
   bool do_center_crop = true;
   int crop_height = 224, crop_width = 224;
-  bool do_rescale = true;
-  double rescale_factor = 1.0 / 255.0;
-  bool do_normalize = true;
-  std::array<double, 3> image_mean = {0.48145466, 0.4578275, 0.40821073};
-  std::array<double, 3> image_std = {0.26862954, 0.26130258, 0.27577711};
   bool do_convert_rgb = true;
 
   bool operator==(const ImageProcessorConfig&) const = default;
@@ -55,7 +51,7 @@ class ImageProcessor {
  public:
   // Error (kBadUsage) when the configuration gives pictures of varying size (no crop, and only
   // shortest_edge).
-  explicit ImageProcessor(const ImageProcessorConfig& config);
+  explicit ImageProcessor(const ImageProcessorConfig& config, ImageBackend backend = ImageBackend::kPil);
 
   const ImageProcessorConfig& config() const { return config_; }
   int height() const { return height_; }
@@ -65,18 +61,18 @@ class ImageProcessor {
   // How a picture of this size (EXIF orientation applied) is best decoded: the size it will be resized to.
   DecodeOptions decode_options(int width, int height, bool exact = false) const;
 
-  // `out`: float32 [3, height(), width()]. Bit-identical with transformers' PIL backend for the same RGB
-  // pixels: the padding, Pillow's resize of which only the crop is computed, zeros around pictures smaller
-  // than the crop, then
-  // ((float)(v · rescale_factor) − mean) / std. Error (kBadData) for a picture millions of times longer than wide.
-  void process(const Image& image, float* out) const;
+  // `out`: float32 [3, height(), width()]. Bit-identical with the backend for the same RGB pixels: the
+  // padding, the resize of which only the crop is computed, zeros around pictures smaller than the crop, the
+  // values of io/pixel_table.h. Error (kBadData) for a picture millions of times longer than wide.
+  void process(const ImageView& image, float* out) const;
 
  private:
-  void process_unpadded(const Image& image, float* out) const;
+  void process_unpadded(const ImageView& image, float* out) const;
 
   ImageProcessorConfig config_;
+  ImageBackend backend_;
   int height_ = 0, width_ = 0;
-  std::array<std::array<float, 256>, 3> table_;  // value of each byte in each channel
+  PixelTable table_;
 };
 
 }  // namespace mso

@@ -4,14 +4,19 @@ EXTRA_DIST += \
   tests/fuzz/corpus/image \
   tests/fuzz/fuzz_image.cc \
   tests/reference/image_processor_reference.py \
+  tests/reference/processors_reference.py \
   tests/unit/io/fixtures/image \
-  tests/unit/io/fixtures/make_image_fixtures.py
+  tests/unit/io/fixtures/make_image_fixtures.py \
+  tests/unit/io/fixtures/make_processor_fixtures.py \
+  tests/unit/io/fixtures/processor
 
 if BUILD_IO
 noinst_LTLIBRARIES += libmso_io.la
 libmso_io_la_SOURCES = \
+  io/anyres.cc io/anyres.h \
   io/batch_plan.cc io/batch_plan.h \
   io/buffer_pool.cc io/buffer_pool.h \
+  io/config_keys.h \
   io/data_loader.cc io/data_loader.h \
   io/dataset.cc io/dataset.h \
   io/dataset_manifest.cc io/dataset_manifest.h \
@@ -30,7 +35,14 @@ libmso_io_la_SOURCES = \
   io/micro_batch.h \
   io/picture_decoder.cc io/picture_decoder.h \
   io/picture_folder.cc io/picture_folder.h \
-  io/processor.h \
+  io/pixel_table.cc io/pixel_table.h \
+  io/processor.cc io/processor.h \
+  io/processor_clip.cc io/processor_clip.h \
+  io/processor_files.cc io/processor_files.h \
+  io/processor_fuyu.cc io/processor_fuyu.h \
+  io/processor_internvl.cc io/processor_internvl.h \
+  io/processor_llava_next.cc io/processor_llava_next.h \
+  io/processor_qwen2_vl.cc io/processor_qwen2_vl.h \
   io/resize.cc io/resize.h \
   io/resize_kernels.cc io/resize_kernels.h io/resize_vertical.h \
   io/sample_assembler.cc io/sample_assembler.h \
@@ -74,6 +86,12 @@ process_image_SOURCES = tests/reference/process_image.cc
 process_image_CXXFLAGS = $(AM_CXXFLAGS)
 process_image_LDADD = libmso_io.la libmso_node.la libmso_base.la
 
+# Reference tests compare it with the processors of transformers.
+check_PROGRAMS += process_media
+process_media_SOURCES = tests/reference/process_media.cc
+process_media_CXXFLAGS = $(AM_CXXFLAGS)
+process_media_LDADD = libmso_io.la libmso_node.la libmso_base.la
+
 # Speed of decoding, by hand: make decode_bench; contrib/bench/decode_bench.py compares it with Pillow.
 EXTRA_PROGRAMS += decode_bench
 decode_bench_SOURCES = contrib/bench/decode_bench.cc
@@ -91,6 +109,7 @@ io_tests_SOURCES = \
   tests/unit/io/image_processor_test.cc \
   tests/unit/io/image_test.cc \
   tests/unit/io/ledger_test.cc \
+  tests/unit/io/processor_test.cc \
   tests/unit/io/resize_test.cc \
   tests/unit/io/sample_assembler_test.cc \
   tests/unit/io/shard_index_test.cc \

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "base/host_tensor.h"
+#include "io/buffer_pool.h"
 #include "io/image.h"
 #include "io/media_clip.h"
+#include "io/resize.h"
 
 namespace mso {
 
@@ -19,9 +21,15 @@ struct TokenRun {
   std::string token;
   int64_t count = 0;
   bool feature = false;  // each of these positions receives one row of the encoder's output
+  // Not one token but ordinary text ("Frame1: "), to be tokenised together with the text beside it.
+  bool text = false;
 
   bool operator==(const TokenRun&) const = default;
 };
+
+// The runs written out. Put in the place of the placeholder before tokenising, it gives the ids that
+// transformers' processors give.
+std::string text_of(const std::vector<TokenRun>& runs);
 
 struct ProcessedMedia {
   // Under the names transformers' processor returns them ("pixel_values", "image_grid_thw",
@@ -39,25 +47,65 @@ struct ProcessedMedia {
   }
 };
 
+// What stands for a medium in the prompt; empty where the family has no such medium or, as Fuyu, puts it
+// before the text.
+struct MediaPlaceholders {
+  std::string image, video, audio;
+};
+
+// Pixels.
+struct PictureSize {
+  int width = 0, height = 0;
+
+  bool operator==(const PictureSize&) const = default;
+};
+
+struct ProcessorOptions {
+  // Whose pixels pictures get. Videos, which transformers gives to torchvision alone, always get its.
+  ImageBackend image_backend = ImageBackend::kPil;
+  // Where tensors take their memory; whoever has used one gives it back there. Null: new memory.
+  std::shared_ptr<BufferPool> pool;
+};
+
 // Immutable; every method may be called from several threads. A method of a modality the family does not know
-// is an Error (kBadUsage).
+// is an Error (kBadUsage); what transformers would refuse to process is an Error (kBadData).
 class MediaProcessor {
  public:
+  explicit MediaProcessor(ProcessorOptions options = {}) : options_(std::move(options)) {}
   virtual ~MediaProcessor() = default;
 
-  virtual ProcessedMedia image(const Image& image) const;
+  virtual std::string family() const { return "this model family"; }
+  virtual MediaPlaceholders placeholders() const { return {}; }
+
+  // `full`: the picture's size before reduced-scale decoding (decode_options), by which grids and tokens go;
+  // if not given, the picture's own.
+  virtual ProcessedMedia image(const Image& image, PictureSize full = {}) const;
+  // All frames of the clip: sampling is the decoder's.
   virtual ProcessedMedia video(const VideoClip& clip) const;
   virtual ProcessedMedia audio(const AudioClip& clip) const;
 
   // How many token positions a picture of this size takes, from its size alone (for cost and packing).
   virtual int64_t image_tokens(int width, int height) const;
+  virtual int64_t video_tokens(int64_t frames, int width, int height) const;
   // The size a picture is resized to at most, so that a JPEG may be decoded at reduced scale.
   virtual DecodeOptions decode_options(int width, int height, bool exact) const;
+
+  // The files that load_processor reads, by name, written so that transformers 4.57 and 5 load the same
+  // processor from them.
+  virtual std::map<std::string, std::string> files() const;
+
+ protected:
+  const ProcessorOptions& options() const { return options_; }
+  HostTensor tensor(DType dtype, std::vector<int64_t> shape) const;  // undefined content
+
+ private:
+  ProcessorOptions options_;
 };
 
 // From a Hugging Face model folder: preprocessor_config.json, video_preprocessor_config.json,
-// processor_config.json and config.json. Error (kBadUsage) naming file and key for what is missing or not
-// known.
-std::unique_ptr<MediaProcessor> load_processor(const std::filesystem::path& folder);
+// processor_config.json, tokenizer_config.json and config.json, in the spellings of transformers 4.57 and 5.
+// Error (kBadUsage) naming file and key for what is missing or not known.
+std::unique_ptr<MediaProcessor> load_processor(const std::filesystem::path& folder,
+                                               const ProcessorOptions& options = {});
 
 }  // namespace mso

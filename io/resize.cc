@@ -64,48 +64,92 @@ double weight_of(Resample filter, double x) {
   return 0.0;
 }
 
+// The inputs of one output position and their weights.
+class Taps {
+ public:
+  Taps(int in_size, int out_size, Resample filter, std::vector<double>* weights)
+      : in_size_(in_size),
+        scale_(static_cast<double>(in_size) / out_size),
+        filter_(filter),
+        weights_(*weights) {
+    const double filter_scale = std::max(scale_, 1.0);
+    support_ = support_of(filter) * filter_scale;
+    inverse_ = 1.0 / filter_scale;
+    weights_.resize(2 * size_t(pairs()));
+  }
+  // Of two taps, with the first made even.
+  int pairs() const { return static_cast<int>(std::ceil(support_)) + 2; }
+
+  void at(int position) {
+    const double center = (position + 0.5) * scale_;
+    from = std::max(static_cast<int>(center - support_ + 0.5), 0);
+    count = std::min(static_cast<int>(center + support_ + 0.5), in_size_) - from;
+    double sum = 0;
+    for (int t = 0; t < count; ++t) {
+      weights_[t] = weight_of(filter_, (t + from - center + 0.5) * inverse_);
+      sum += weights_[t];
+    }
+    if (sum != 0.0)
+      for (int t = 0; t < count; ++t) weights_[t] /= sum;
+  }
+  double weight(int t) const { return weights_[t]; }
+
+  int from = 0, count = 0;
+
+ private:
+  int in_size_;
+  double scale_, support_ = 0, inverse_ = 0;
+  Resample filter_;
+  std::vector<double>& weights_;
+};
+
+// As many bits after the point as the largest weight of the whole side lets fit into 16 with the sign (ATen's
+// _compute_index_ranges_int16_weights).
+int narrow_fraction_bits(Taps taps, int out_size) {
+  double largest = 0;
+  for (int i = 0; i < out_size; ++i) {
+    taps.at(i);
+    for (int t = 0; t < taps.count; ++t) largest = std::max(largest, taps.weight(t));
+  }
+  int bits = 0;
+  while (bits < kResizeFractionBits && static_cast<int>(0.5 + largest * (1 << (bits + 1))) < 1 << 15) ++bits;
+  return bits;
+}
+
 // The weights of output positions begin … begin + length − 1. `even`: first positions are made even.
 struct Weights {
   PairedWeights paired;
   int input_begin = 0, input_end = 0;  // the inputs that are used
   std::vector<double> scratch;
 
-  void compute(int in_size, int out_size, int begin, int length, Resample filter, bool even) {
-    const double scale = static_cast<double>(in_size) / out_size;
-    const double filter_scale = std::max(scale, 1.0);
-    const double support = support_of(filter) * filter_scale;
-    const double inverse = 1.0 / filter_scale;
-    paired.pairs = static_cast<int>(std::ceil(support)) + 2;
+  void compute(int in_size, int out_size, int begin, int length, Resample filter, ImageBackend backend,
+               bool even) {
+    Taps taps(in_size, out_size, filter, &scratch);
+    paired.wide = backend == ImageBackend::kPil;
+    paired.fraction_bits = paired.wide ? kResizeFractionBits : narrow_fraction_bits(taps, out_size);
+    paired.pairs = taps.pairs();
     paired.first.resize(length);
     paired.used.resize(length);
     paired.low.assign(size_t(length) * paired.pairs, 0);
-    paired.high.assign(size_t(length) * paired.pairs, 0);
-    scratch.resize(size_t(paired.pairs) * 2);
+    paired.high.assign(paired.wide ? size_t(length) * paired.pairs : 0, 0);
     input_begin = in_size;
     input_end = 0;
     for (int i = 0; i < length; ++i) {
-      const double center = (begin + i + 0.5) * scale;
-      const int from = std::max(static_cast<int>(center - support + 0.5), 0);
-      const int n = std::min(static_cast<int>(center + support + 0.5), in_size) - from;
-      double sum = 0;
-      for (int t = 0; t < n; ++t) {
-        scratch[t] = weight_of(filter, (t + from - center + 0.5) * inverse);
-        sum += scratch[t];
-      }
-      const int before = even ? from % 2 : 0;
+      taps.at(begin + i);
+      const int before = even ? taps.from % 2 : 0;
       uint32_t* low = paired.low.data() + size_t(i) * paired.pairs;
-      uint32_t* high = paired.high.data() + size_t(i) * paired.pairs;
-      for (int t = 0; t < n; ++t) {
-        const double w = (sum != 0.0 ? scratch[t] / sum : scratch[t]) * (1 << kResizeFractionBits);
+      uint32_t* high = paired.wide ? paired.high.data() + size_t(i) * paired.pairs : nullptr;
+      for (int t = 0; t < taps.count; ++t) {
+        const double w = taps.weight(t) * (1 << paired.fraction_bits);
         const int32_t fixed = static_cast<int32_t>(w < 0 ? w - 0.5 : w + 0.5);
-        const int shift = (t + before) % 2 * 16;
-        low[(t + before) / 2] |= static_cast<uint32_t>(fixed & 0x7FFF) << shift;
-        high[(t + before) / 2] |= static_cast<uint32_t>(fixed >> 15 & 0xFFFF) << shift;
+        const int pair = (t + before) / 2, shift = (t + before) % 2 * 16;
+        low[pair] |= static_cast<uint32_t>(fixed & (paired.wide ? 0x7FFF : 0xFFFF)) << shift;
+        if (high) high[pair] |= static_cast<uint32_t>(fixed >> 15 & 0xFFFF) << shift;
       }
-      paired.first[i] = from - before;
-      paired.used[i] = (n + before + 1) / 2;
-      input_begin = std::min(input_begin, from - before);
-      input_end = std::max(input_end, from + n);
+      paired.first[i] = taps.from - before;
+      paired.used[i] = (taps.count + before + 1) / 2;
+      input_begin = std::min(input_begin, taps.from - before);
+      input_end = std::max(input_end, taps.from + taps.count);
     }
   }
 };
@@ -231,21 +275,28 @@ void vertical_pass(const Rows& in, size_t samples, const ResizeKernels& kernels,
   }
 }
 
-// Pillow's nearest: positions are accumulated, not multiplied out, and cut off.
-void nearest_window(const Image& image, int width, int height, const Window& window, uint8_t* out) {
-  auto positions = [](int in_size, int out_size, int begin, int length) {
+// Pillow's nearest: positions are accumulated, not multiplied out, and cut off. torchvision's in float.
+void nearest_window(const ImageView& image, int width, int height, const Window& window, uint8_t* out,
+                    ImageBackend backend) {
+  auto positions = [backend](int in_size, int out_size, int begin, int length) {
     const double step = static_cast<double>(in_size) / out_size;
+    const float scale = static_cast<float>(in_size) / static_cast<float>(out_size);
     double at = step * 0.5;
     std::vector<int> result(length);
     for (int i = 0; i < begin + length; ++i, at += step)
-      if (i >= begin) result[i - begin] = std::clamp(static_cast<int>(at), 0, in_size - 1);
+      if (i >= begin)
+        result[i - begin] =
+            std::clamp(backend == ImageBackend::kPil
+                           ? static_cast<int>(at)
+                           : static_cast<int>(std::floor(static_cast<float>((i + 0.5) * scale))),
+                       0, in_size - 1);
     return result;
   };
   const auto xs = positions(image.width, width, window.x, window.width);
   const auto ys = positions(image.height, height, window.y, window.height);
   for (const int y : ys)
     for (const int x : xs) {
-      const uint8_t* p = image.rgb.data() + (size_t(y) * image.width + x) * 3;
+      const uint8_t* p = image.rgb + (size_t(y) * image.width + x) * 3;
       *out++ = p[0];
       *out++ = p[1];
       *out++ = p[2];
@@ -254,8 +305,8 @@ void nearest_window(const Image& image, int width, int height, const Window& win
 
 }  // namespace
 
-void resize_window(const Image& image, int width, int height, Resample filter, const Window& window,
-                   uint8_t* out, const ResizeKernels& kernels) {
+void resize_window(const ImageView& image, int width, int height, Resample filter, const Window& window,
+                   uint8_t* out, ImageBackend backend, const ResizeKernels& kernels) {
   if (image.width <= 0 || image.height <= 0 || width <= 0 || height <= 0 || window.x < 0 || window.y < 0 ||
       window.width <= 0 || window.height <= 0 || window.width > width - window.x ||
       window.height > height - window.y)
@@ -266,30 +317,41 @@ void resize_window(const Image& image, int width, int height, Resample filter, c
   const bool same_width = width == image.width, same_height = height == image.height;
   if (same_width && same_height) {
     for (int y = 0; y < window.height; ++y)
-      std::memcpy(out + out_samples * y, image.rgb.data() + in_stride * (window.y + y) + size_t(window.x) * 3,
+      std::memcpy(out + out_samples * y, image.rgb + in_stride * (window.y + y) + size_t(window.x) * 3,
                   out_samples);
     return;
   }
-  if (filter == Resample::kNearest) return nearest_window(image, width, height, window, out);
+  const bool torchvision = backend == ImageBackend::kTorchvision;
+  if (torchvision) {
+    if (filter == Resample::kBox || filter == Resample::kHamming)
+      throw Error("torchvision has no resampling of this kind", filter == Resample::kBox ? "box" : "hamming",
+                  "nearest, bilinear, bicubic and lanczos it has", ExitCode::kBadUsage);
+    if (std::max(width, height) > 1 << 24)
+      throw Error("picture is too narrow to resize",
+                  std::to_string(image.width) + "×" + std::to_string(image.height) + " pixels", "delete it",
+                  ExitCode::kBadData);
+  }
+  if (filter == Resample::kNearest) return nearest_window(image, width, height, window, out, backend);
 
   thread_local Scratch s;
   int row_begin = window.y, row_end = window.y + window.height;
   if (!same_height) {
-    s.vertical.compute(image.height, height, window.y, window.height, filter, false);
+    s.vertical.compute(image.height, height, window.y, window.height, filter, backend, false);
     row_begin = s.vertical.input_begin;
     row_end = s.vertical.input_end;
   }
   int column_begin = window.x, column_end = window.x + window.width;
   if (!same_width) {
-    s.horizontal.compute(image.width, width, window.x, window.width, filter, true);
+    s.horizontal.compute(image.width, width, window.x, window.width, filter, backend, true);
     column_begin = s.horizontal.input_begin;
     column_end = s.horizontal.input_end;
   }
-  const Rows source{image.rgb.data() + in_stride * row_begin, in_stride, row_end - row_begin};
+  const Rows source{image.rgb + in_stride * row_begin, in_stride, row_end - row_begin};
   if (same_height) return horizontal_pass(source, kernels, &s, out, out_samples);
 
   // What the vertical pass reads: whole vectors a row, and one row more.
-  const bool vertical_first = same_width || image.height - height > 2 * std::max(image.width - width, 0);
+  const bool vertical_first =
+      same_width || (!torchvision && image.height - height > 2 * std::max(image.width - width, 0));
   const size_t samples = vertical_first ? size_t(column_end - column_begin) * 3 : out_samples;
   const size_t stride = (samples + 63) / 64 * 64;
   s.padded.resize(stride * (source.count + 1));
@@ -311,17 +373,17 @@ void resize_window(const Image& image, int width, int height, Resample filter, c
   horizontal_pass({s.middle.data(), samples, window.height}, kernels, &s, out, out_samples);
 }
 
-void resize_window(const Image& image, int width, int height, Resample filter, const Window& window,
-                   uint8_t* out) {
-  resize_window(image, width, height, filter, window, out, resize_kernels());
+void resize_window(const ImageView& image, int width, int height, Resample filter, const Window& window,
+                   uint8_t* out, ImageBackend backend) {
+  resize_window(image, width, height, filter, window, out, backend, resize_kernels());
 }
 
-Image resize(const Image& image, int width, int height, Resample filter) {
+Image resize(const ImageView& image, int width, int height, Resample filter, ImageBackend backend) {
   Image out;
   out.width = width;
   out.height = height;
   if (width > 0 && height > 0) out.rgb.resize(size_t(width) * height * 3);
-  resize_window(image, width, height, filter, {0, 0, width, height}, out.rgb.data());
+  resize_window(image, width, height, filter, {0, 0, width, height}, out.rgb.data(), backend);
   return out;
 }
 

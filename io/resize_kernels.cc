@@ -16,33 +16,37 @@
 namespace mso {
 namespace {
 
-constexpr int kHalf = 1 << (kResizeFractionBits - 1);
 constexpr int kLowBits = 15;
+
+// What is added for rounding.
+int half_of(const PairedWeights& weights) {
+  return 1 << (weights.fraction_bits - 1);
+}
 
 // ---- any machine -----------------------------------------------------------------------
 // Unsigned, so that wrapping is defined.
-uint8_t rounded(uint32_t low_sum, uint32_t high_sum) {
-  const int32_t sum = static_cast<int32_t>((high_sum << kLowBits) + low_sum);
-  return static_cast<uint8_t>(std::clamp(sum >> kResizeFractionBits, 0, 255));
+uint8_t rounded(uint32_t sum, int fraction_bits) {
+  return static_cast<uint8_t>(std::clamp(static_cast<int32_t>(sum) >> fraction_bits, 0, 255));
 }
-uint32_t whole_weight(uint32_t low, uint32_t high, int which) {
-  const uint32_t high_part = static_cast<uint32_t>(static_cast<int16_t>(high >> 16 * which));
-  return (high_part << kLowBits) + (low >> 16 * which & 0xFFFF);
+uint32_t whole_weight(const PairedWeights& weights, size_t i, int which) {
+  const uint32_t low = weights.low[i] >> 16 * which & 0xFFFF;
+  if (!weights.wide) return static_cast<uint32_t>(static_cast<int16_t>(low));
+  return (static_cast<uint32_t>(static_cast<int16_t>(weights.high[i] >> 16 * which)) << kLowBits) + low;
 }
 
 void horizontal_plain(const uint8_t* columns, int begin, const PairedWeights& weights, uint8_t* out) {
   constexpr int kBlock = 3 * kResizeLanes * 2;
   for (size_t x = 0; x < weights.first.size(); ++x) {
     uint32_t sums[3 * kResizeLanes];
-    std::fill(std::begin(sums), std::end(sums), kHalf);
+    std::fill(std::begin(sums), std::end(sums), half_of(weights));
     const uint8_t* p = columns + size_t(weights.first[x] - begin) / 2 * kBlock;
     for (int t = 0; t < weights.used[x]; ++t, p += kBlock) {
       const size_t i = x * weights.pairs + t;
-      const uint32_t w0 = whole_weight(weights.low[i], weights.high[i], 0);
-      const uint32_t w1 = whole_weight(weights.low[i], weights.high[i], 1);
+      const uint32_t w0 = whole_weight(weights, i, 0);
+      const uint32_t w1 = whole_weight(weights, i, 1);
       for (int k = 0; k < 3 * kResizeLanes; ++k) sums[k] += w0 * p[2 * k] + w1 * p[2 * k + 1];
     }
-    for (int k = 0; k < 3 * kResizeLanes; ++k) *out++ = rounded(sums[k], 0);
+    for (int k = 0; k < 3 * kResizeLanes; ++k) *out++ = rounded(sums[k], weights.fraction_bits);
   }
 }
 
@@ -51,15 +55,15 @@ void vertical_plain(const uint8_t* from, size_t stride, const PairedWeights& wei
   constexpr size_t kBlock = 64;
   for (size_t x = 0; x < samples; x += kBlock) {
     uint32_t sums[kBlock];
-    std::fill(std::begin(sums), std::end(sums), kHalf);
+    std::fill(std::begin(sums), std::end(sums), half_of(weights));
     const uint8_t* p = from + x;
     for (int t = 0; t < weights.used[y]; ++t, p += 2 * stride) {
       const size_t i = size_t(y) * weights.pairs + t;
-      const uint32_t w0 = whole_weight(weights.low[i], weights.high[i], 0);
-      const uint32_t w1 = whole_weight(weights.low[i], weights.high[i], 1);
+      const uint32_t w0 = whole_weight(weights, i, 0);
+      const uint32_t w1 = whole_weight(weights, i, 1);
       for (size_t k = 0; k < kBlock; ++k) sums[k] += w0 * p[k] + w1 * p[stride + k];
     }
-    for (size_t k = 0; k < kBlock; ++k) out[x + k] = rounded(sums[k], 0);
+    for (size_t k = 0; k < kBlock; ++k) out[x + k] = rounded(sums[k], weights.fraction_bits);
   }
 }
 
@@ -74,42 +78,50 @@ void vertical_plain(const uint8_t* from, size_t stride, const PairedWeights& wei
 #define MSO_WHOLE(x) _mm256_##x##_si256
 #include "io/resize_vertical.h"
 
-MSO_AVX2 void horizontal_avx2(const uint8_t* columns, int begin, const PairedWeights& weights, uint8_t* out) {
-  const __m256i half = _mm256_set1_epi32(kHalf);
+template <bool kWide>
+MSO_AVX2 void horizontal_avx2_of(const uint8_t* columns, int begin, const PairedWeights& weights,
+                                 uint8_t* out) {
+  const __m256i half = _mm256_set1_epi32(half_of(weights));
+  const __m128i bits = _mm_cvtsi32_si128(weights.fraction_bits);
   const size_t length = weights.first.size();
   for (size_t x = 0; x < length; ++x) {
     const uint8_t* p = columns + size_t(weights.first[x] - begin) / 2 * 96;
     const uint32_t* low = weights.low.data() + x * weights.pairs;
-    const uint32_t* high = weights.high.data() + x * weights.pairs;
+    const uint32_t* high = kWide ? weights.high.data() + x * weights.pairs : nullptr;
     __m256i l0 = half, l1 = half, l2 = half, l3 = half, l4 = half, l5 = half;
-    __m256i h0 = _mm256_setzero_si256(), h1 = h0, h2 = h0, h3 = h0, h4 = h0, h5 = h0;
+    [[maybe_unused]] __m256i h0 = _mm256_setzero_si256(), h1 = h0, h2 = h0, h3 = h0, h4 = h0, h5 = h0;
     const int used = weights.used[x];
     for (int t = 0; t < used; ++t, p += 96) {
       const __m256i wl = _mm256_set1_epi32(static_cast<int>(low[t]));
-      const __m256i wh = _mm256_set1_epi32(static_cast<int>(high[t]));
+      [[maybe_unused]] const __m256i wh = _mm256_set1_epi32(kWide ? static_cast<int>(high[t]) : 0);
 #define MSO_STEP(i)                                                                                        \
   {                                                                                                        \
     const __m256i v = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i))); \
     l##i = _mm256_add_epi32(l##i, _mm256_madd_epi16(v, wl));                                               \
-    h##i = _mm256_add_epi32(h##i, _mm256_madd_epi16(v, wh));                                               \
+    if constexpr (kWide) h##i = _mm256_add_epi32(h##i, _mm256_madd_epi16(v, wh));                          \
   }
       MSO_STEP(0) MSO_STEP(1) MSO_STEP(2) MSO_STEP(3) MSO_STEP(4) MSO_STEP(5)
 #undef MSO_STEP
     }
     // Each pair of vectors holds rows 0–7 and 8–15 of a channel; the packs work in 128-bit halves.
-#define MSO_STORE(channel, a, b)                                                                  \
-  {                                                                                               \
-    const __m256i words = _mm256_packs_epi32(shifted_avx2(l##a, h##a), shifted_avx2(l##b, h##b)); \
-    const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);                                \
-    const __m128i bytes =                                                                         \
-        _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));  \
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16 * channel), bytes);                      \
+#define MSO_STORE(channel, a, b)                                                                          \
+  {                                                                                                       \
+    const __m256i words =                                                                                 \
+        _mm256_packs_epi32(shifted_avx2<kWide>(l##a, h##a, bits), shifted_avx2<kWide>(l##b, h##b, bits)); \
+    const __m256i ordered = _mm256_permute4x64_epi64(words, 0xD8);                                        \
+    const __m128i bytes =                                                                                 \
+        _mm_packus_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));          \
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16 * channel), bytes);                              \
   }
     MSO_STORE(0, 0, 1)
-    MSO_STORE(1, 2, 3) MSO_STORE(2, 4, 5)
+    MSO_STORE(1, 2, 3)
+    MSO_STORE(2, 4, 5)
 #undef MSO_STORE
         out += 48;
   }
+}
+MSO_AVX2 void horizontal_avx2(const uint8_t* columns, int begin, const PairedWeights& weights, uint8_t* out) {
+  (weights.wide ? horizontal_avx2_of<true> : horizontal_avx2_of<false>)(columns, begin, weights, out);
 }
 
 // ---- AVX-512 ---------------------------------------------------------------------------
@@ -122,26 +134,28 @@ MSO_AVX2 void horizontal_avx2(const uint8_t* columns, int begin, const PairedWei
 #define MSO_WHOLE(x) _mm512_##x##_si512
 #include "io/resize_vertical.h"
 
-MSO_AVX512 void horizontal_avx512(const uint8_t* columns, int begin, const PairedWeights& weights,
-                                  uint8_t* out) {
-  const __m512i half = _mm512_set1_epi32(kHalf);
+template <bool kWide>
+MSO_AVX512 void horizontal_avx512_of(const uint8_t* columns, int begin, const PairedWeights& weights,
+                                     uint8_t* out) {
+  const __m512i half = _mm512_set1_epi32(half_of(weights));
+  const __m128i bits = _mm_cvtsi32_si128(weights.fraction_bits);
   const size_t length = weights.first.size();
   for (size_t x = 0; x < length; ++x) {
     const uint8_t* p = columns + size_t(weights.first[x] - begin) / 2 * 96;
     const uint32_t* low = weights.low.data() + x * weights.pairs;
-    const uint32_t* high = weights.high.data() + x * weights.pairs;
+    const uint32_t* high = kWide ? weights.high.data() + x * weights.pairs : nullptr;
     __m512i l0 = half, l1 = half, l2 = half;
-    __m512i h0 = _mm512_setzero_si512(), h1 = h0, h2 = h0;
+    [[maybe_unused]] __m512i h0 = _mm512_setzero_si512(), h1 = h0, h2 = h0;
     const int used = weights.used[x];
     for (int t = 0; t < used; ++t, p += 96) {
       const __m512i wl = _mm512_set1_epi32(static_cast<int>(low[t]));
-      const __m512i wh = _mm512_set1_epi32(static_cast<int>(high[t]));
+      [[maybe_unused]] const __m512i wh = _mm512_set1_epi32(kWide ? static_cast<int>(high[t]) : 0);
 #define MSO_STEP(i)                                                                             \
   {                                                                                             \
     const __m512i v =                                                                           \
         _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * i))); \
     l##i = _mm512_add_epi32(l##i, _mm512_madd_epi16(v, wl));                                    \
-    h##i = _mm512_add_epi32(h##i, _mm512_madd_epi16(v, wh));                                    \
+    if constexpr (kWide) h##i = _mm512_add_epi32(h##i, _mm512_madd_epi16(v, wh));               \
   }
       MSO_STEP(0) MSO_STEP(1) MSO_STEP(2)
 #undef MSO_STEP
@@ -149,12 +163,17 @@ MSO_AVX512 void horizontal_avx512(const uint8_t* columns, int begin, const Paire
     const __m512i zero = _mm512_setzero_si512();
 #define MSO_STORE(i)                                         \
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16 * i), \
-                   _mm512_cvtusepi32_epi8(_mm512_max_epi32(shifted_avx512(l##i, h##i), zero)));
+                   _mm512_cvtusepi32_epi8(_mm512_max_epi32(shifted_avx512<kWide>(l##i, h##i, bits), zero)));
     MSO_STORE(0)
-    MSO_STORE(1) MSO_STORE(2)
+    MSO_STORE(1)
+    MSO_STORE(2)
 #undef MSO_STORE
         out += 48;
   }
+}
+MSO_AVX512 void horizontal_avx512(const uint8_t* columns, int begin, const PairedWeights& weights,
+                                  uint8_t* out) {
+  (weights.wide ? horizontal_avx512_of<true> : horizontal_avx512_of<false>)(columns, begin, weights, out);
 }
 #endif
 

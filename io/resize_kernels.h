@@ -14,16 +14,22 @@ constexpr int kResizeFractionBits = 32 - 8 - 2;
 // The rows a horizontal pass handles at a time.
 constexpr int kResizeLanes = 16;
 
-// Weights of a range of output positions, two neighbouring inputs at a time. A weight w is split into
-// w = high · 2^15 + low with 0 <= low < 2^15, so that 16-bit multiply-add instructions do; sums wrap at 32
-// bits, which the final sum never needs. In `low` and `high` the first input's part stands in the lower half.
+// Weights of a range of output positions, two neighbouring inputs at a time.
+// Wide (Pillow's): kResizeFractionBits after the point; a weight w is split into w = high · 2^15 + low with
+// 0 <= low < 2^15, so that 16-bit multiply-add instructions do; sums wrap at 32 bits, which the final sum never
+// needs. Narrow (torchvision's): signed 16 bits, all in `low`, `fraction_bits` of them (or more than there are)
+// after the point.
+// In `low` and `high` the first input's part stands in the lower half.
 struct PairedWeights {
   int pairs = 0;           // per output position, some of them zero
   std::vector<int> first;  // first input position
   std::vector<int> used;   // pairs that are not all zero
   std::vector<uint32_t> low, high;
+  bool wide = true;
+  int fraction_bits = kResizeFractionBits;
 };
 
+// Each pass takes wide and narrow weights.
 struct ResizeKernels {
   const char* name;
   // `columns`: input of sixteen rows as [position / 2][channel][row][position % 2] from input position

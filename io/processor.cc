@@ -1,0 +1,71 @@
+#include "io/processor.h"
+
+#include "base/error.h"
+#include "io/processor_clip.h"
+#include "io/processor_files.h"
+#include "io/processor_fuyu.h"
+#include "io/processor_internvl.h"
+#include "io/processor_llava_next.h"
+#include "io/processor_qwen2_vl.h"
+
+namespace mso {
+namespace {
+
+[[noreturn]] void no_such_medium(const MediaProcessor& processor, const char* medium) {
+  throw Error(std::string("the processor takes no ") + medium, processor.family(), "", ExitCode::kBadUsage);
+}
+
+}  // namespace
+
+std::string text_of(const std::vector<TokenRun>& runs) {
+  std::string text;
+  for (const TokenRun& run : runs)
+    for (int64_t i = 0; i < run.count; ++i) text += run.token;
+  return text;
+}
+
+ProcessedMedia MediaProcessor::image(const Image&, PictureSize) const {
+  no_such_medium(*this, "pictures");
+}
+ProcessedMedia MediaProcessor::video(const VideoClip&) const {
+  no_such_medium(*this, "videos");
+}
+ProcessedMedia MediaProcessor::audio(const AudioClip&) const {
+  no_such_medium(*this, "sounds");
+}
+int64_t MediaProcessor::image_tokens(int, int) const {
+  no_such_medium(*this, "pictures");
+}
+int64_t MediaProcessor::video_tokens(int64_t, int, int) const {
+  no_such_medium(*this, "videos");
+}
+DecodeOptions MediaProcessor::decode_options(int, int, bool exact) const {
+  DecodeOptions options;
+  options.exact = exact;
+  return options;
+}
+std::map<std::string, std::string> MediaProcessor::files() const {
+  return {};
+}
+
+HostTensor MediaProcessor::tensor(DType dtype, std::vector<int64_t> shape) const {
+  return options_.pool ? options_.pool->tensor(dtype, std::move(shape))
+                       : HostTensor::make(dtype, std::move(shape));
+}
+
+std::unique_ptr<MediaProcessor> load_processor(const std::filesystem::path& folder,
+                                               const ProcessorOptions& options) {
+  const ProcessorFiles files = read_processor_files(folder);
+  const std::string& family = files.family;
+  if (family == "clip" || family == "siglip" || family == "vit" || family == "llava")
+    return load_clip_processor(files, options);
+  if (family == "llava_next" || family == "llava_next_video" || family == "llava_onevision")
+    return load_llava_next_processor(files, options);
+  if (family == "qwen2_vl" || family == "qwen2_5_vl") return load_qwen2_vl_processor(files, options);
+  if (family == "internvl") return load_internvl_processor(files, options);
+  if (family == "fuyu") return load_fuyu_processor(files, options);
+  throw Error("no processor for this model family", folder.string() + " (" + family + ")", "",
+              ExitCode::kBadUsage);
+}
+
+}  // namespace mso
