@@ -53,7 +53,7 @@ class Tokenizer {
 };
 
 // `where`: a tokenizer.json, a folder holding one, or "bytes": ids 0–255 are the bytes of the text, then
-// <pad> 256, <bos> 257, <eos> 258, <image> 259 and four reserved ids, 264 in all; add_special_tokens puts
+// <pad> 256, <bos> 257, <eos> 258, <image> 259, <video> 260, <audio> 261 and two reserved ids, 264 in all; add_special_tokens puts
 // <bos> in front. Error (ExitCode::kBadUsage) for what is missing, malformed or not supported, naming file
 // and JSON path.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& where);

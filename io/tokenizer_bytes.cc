@@ -9,8 +9,8 @@ namespace mso {
 
 namespace {
 constexpr std::array<std::string_view, 8> kSpecials = {
-    "<pad>", "<bos>", "<eos>", "<image>", "<reserved260>", "<reserved261>", "<reserved262>", "<reserved263>"};
-constexpr size_t kNamedSpecials = 4;  // the reserved ones only fill the vocabulary to a multiple of eight
+    "<pad>", "<bos>", "<eos>", "<image>", "<video>", "<audio>", "<reserved262>", "<reserved263>"};
+constexpr size_t kNamedSpecials = 6;  // the reserved ones only fill the vocabulary to a multiple of eight
 constexpr int kBos = 257;
 
 }  // namespace
@@ -65,7 +65,7 @@ std::string byte_tokenizer_config() {
   "bos_token": "<bos>",
   "eos_token": "<eos>",
   "pad_token": "<pad>",
-  "additional_special_tokens": ["<image>"],
+  "additional_special_tokens": ["<image>", "<video>", "<audio>"],
   "clean_up_tokenization_spaces": false
 }
 )";

@@ -64,13 +64,20 @@ struct EcmConfig {
   bool operator==(const EcmConfig&) const = default;
 };
 
+// How a model with video takes it; without `frames` it has none, unless its config.json says so.
+struct ModelVideoConfig {
+  std::optional<int64_t> frames, pool;  // none: as config.json says, else 8 and 2
+  bool operator==(const ModelVideoConfig&) const = default;
+};
 struct ModelConfig {
   std::string family;
   std::string path;                        // Hugging Face folder; empty: from scratch, by `vision` and `text`
-  nlohmann::json vision, text;             // Hugging Face names, verbatim (objects); empty with `path`
+  nlohmann::json vision, text, audio;      // Hugging Face names, verbatim (objects); empty with `path`
   std::string projector_hidden_act;        // from scratch only
   bool multimodal_projector_bias = false;  // from scratch only
-  std::optional<int64_t> image_token_index;  // none: as config.json or the tokenizer says
+  ModelVideoConfig video;
+  // None: as config.json or the tokenizer says.
+  std::optional<int64_t> image_token_index, video_token_index, audio_token_index;
   std::optional<int64_t> vision_feature_layer;
   std::string vision_feature_select_strategy;  // auto | default | full
   std::string tokenizer;                       // "auto": of `path`; "bytes"; a tokenizer.json or its folder
@@ -178,7 +185,7 @@ std::string to_yaml(const Config& config);
 nlohmann::json to_json(const Config& config);
 Config config_from_json(const nlohmann::json& json, const std::string& name);
 
-// A value that differs; keys inside model.vision and model.text are compared one by one.
+// A value that differs; keys inside model.vision, model.text and model.audio are compared one by one.
 struct ConfigDifference {
   std::string key, old_value, new_value;  // values as YAML; "(none)" where a free key is absent
   bool safe = false;                      // a run may go on with the new value

@@ -118,9 +118,10 @@ class Reader {
       conflict("data.max_length", "is greater than data.micro_batch_tokens (" +
                                       std::to_string(config.data.micro_batch_tokens) +
                                       "): a sample must fit into a micro-batch");
-    if (!config.model.path.empty() && !(config.model.vision.empty() && config.model.text.empty()))
+    if (!config.model.path.empty() &&
+        !(config.model.vision.empty() && config.model.text.empty() && config.model.audio.empty()))
       conflict("model.path",
-               "stands beside model.vision or model.text: give the folder or the sizes, not both");
+               "stands beside model.vision, model.text or model.audio: give the folder or the sizes, not both");
   }
 
   void finish() {

@@ -185,6 +185,14 @@ std::vector<ConfigKey> make_schema() {
           "From scratch: the vision_config, with Hugging Face names."),
       Row("model.text", FIELD(model.text), json::object(),
           "From scratch: the text_config, with Hugging Face names."),
+      Row("model.audio", FIELD(model.audio), json::object(),
+          "From scratch: the audio_config (Qwen2AudioEncoderConfig), with Hugging Face names; empty: no sound."),
+      Row("model.video.frames", FIELD(model.video.frames), none,
+          "Most frames of a video; auto: as config.json says, else the model takes no video unless "
+          "model.video_token_index is set (then 8).").at_least(1).at_most(65536),
+      Row("model.video.pool", FIELD(model.video.pool), none,
+          "Patches of a video frame averaged into one, on each side; auto: as config.json says, else 2.")
+          .at_least(1).at_most(65536),
       Row("model.projector_hidden_act", FIELD(model.projector_hidden_act), "gelu",
           "From scratch: activation of the projector."),
       Row("model.multimodal_projector_bias", FIELD(model.multimodal_projector_bias), true,
@@ -192,6 +200,10 @@ std::vector<ConfigKey> make_schema() {
       Row("model.image_token_index", FIELD(model.image_token_index), none,
           "Token id that stands for an image position; auto: as config.json or the tokenizer says.")
           .at_least(0).at_most(2147483647),
+      Row("model.video_token_index", FIELD(model.video_token_index), none,
+          "The same of a video position, for models with video.").at_least(0).at_most(2147483647),
+      Row("model.audio_token_index", FIELD(model.audio_token_index), none,
+          "The same of a sound's position, for models with an audio encoder.").at_least(0).at_most(2147483647),
       Row("model.vision_feature_layer", FIELD(model.vision_feature_layer), none,
           "Vision layer whose output is used, negative from the end; auto: as config.json says, else -2.")
           .at_least(-1000).at_most(1000),
@@ -205,7 +217,8 @@ std::vector<ConfigKey> make_schema() {
       Row("model.activation_recomputation", FIELD(model.activation_recomputation), false,
           "Compute activations again in the backward pass to save memory.").safe(),
       Row("model.freeze", FIELD(model.freeze), json::array(),
-          "Stages (vision_encoder, projector, llm_decoder) or patterns of parameter names that are not trained."),
+          "Stages (vision_encoder, projector, audio_encoder, audio_projector, llm_decoder) or patterns of parameter names "
+          "that are not trained."),
       // ---- data ----
       Row("data.path", FIELD(data.path), json::array(),
           "Folders with shards, or tar files, to train on (see mso data pack). May move: a resume checks that the "

@@ -43,6 +43,10 @@ json from_scratch(const ModelConfig& model) {
                  {"multimodal_projector_bias", model.multimodal_projector_bias}};
   config["vision_config"].emplace("model_type", "clip_vision_model");
   config["text_config"].emplace("model_type", "llama");
+  if (!model.audio.empty()) {
+    config["audio_config"] = model.audio;
+    config["audio_config"].emplace("model_type", "qwen2_audio_encoder");
+  }
   return config;
 }
 
@@ -50,10 +54,18 @@ json from_scratch(const ModelConfig& model) {
 
 json hugging_face_config(const ModelConfig& model) {
   json config = model.path.empty() ? from_scratch(model) : read_config_json(model.path);
-  if (model.image_token_index)
-    config["image_token_index"] = *model.image_token_index;
-  else if (!config.contains("image_token_index") && config.contains("image_token_id"))
-    config["image_token_index"] = config["image_token_id"];  // the newer name
+  auto token = [&](const std::string& medium, const std::optional<int64_t>& given) {
+    const std::string index = medium + "_token_index", newer = medium + "_token_id";
+    if (given)
+      config[index] = *given;
+    else if (!config.contains(index) && config.contains(newer))
+      config[index] = config[newer];
+  };
+  token("image", model.image_token_index);
+  token("video", model.video_token_index);
+  token("audio", model.audio_token_index);
+  if (model.video.frames) config["video_frames"] = *model.video.frames;
+  if (model.video.pool) config["spatial_pool_stride"] = *model.video.pool;
   if (model.vision_feature_layer)
     config["vision_feature_layer"] = *model.vision_feature_layer;
   else

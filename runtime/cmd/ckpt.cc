@@ -214,9 +214,9 @@ int diff(const CkptOptions& options) {
 
 #ifdef MSO_WITH_EXPORT_COMMAND
 int export_model(const CkptOptions& options) {
-  export_state(open_valid_state(options.what, level0_of(options)), options.other, options.type);
-  std::printf("exported to %s: load it with transformers' LlavaForConditionalGeneration.from_pretrained\n",
-              options.other.c_str());
+  const std::string note = export_state(open_valid_state(options.what, level0_of(options)), options.other, options.type);
+  std::printf("exported to %s: load it with transformers' LlavaForConditionalGeneration.from_pretrained\n%s",
+              options.other.c_str(), note.c_str());
   return 0;
 }
 #endif

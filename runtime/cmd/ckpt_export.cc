@@ -34,7 +34,19 @@ std::shared_ptr<const Tokenizer> exported_tokenizer(const StoredState& state, co
 
 }  // namespace
 
-void export_state(const StoredState& state, const std::filesystem::path& folder, const std::string& type) {
+// What transformers' class does not know.
+static std::string beyond_llava(const LlavaConfig& config) {
+  std::string note;
+  if (config.audio)
+    note += "  It reads text and images. The audio encoder and projector are in the folder as tensors it does not know "
+            "(audio_tower.*, audio_projector.*, named as unexpected) and are read by model.path.\n";
+  if (config.video)
+    note += "  It takes no video; LlavaNextVideoPooler with spatial_pool_stride " + std::to_string(config.video->pool) +
+            " between vision tower and projector gives the same features.\n";
+  return note;
+}
+
+std::string export_state(const StoredState& state, const std::filesystem::path& folder, const std::string& type) {
   if (type != "float32" && type != "bfloat16")
     throw Error("unknown --dtype", type, "use float32 or bfloat16", ExitCode::kBadUsage);
   const Config config = config_from_json(nlohmann::json::parse(record(state, "config")), "the snapshot's configuration");
@@ -76,6 +88,7 @@ void export_state(const StoredState& state, const std::filesystem::path& folder,
       out.tensors.push_back({tensor.name, DType::kBF16, tensor.shape, target.data()});
     }
   export_hugging_face(folder, out);
+  return beyond_llava(outline.config);
 }
 
 }  // namespace mso

@@ -12,7 +12,7 @@ namespace mso {
 // A named tensor inside a flat buffer. Offsets are in elements and multiples of 16 (64 bytes of float32).
 struct FlatTensor {
   std::string name;            // logical name: stage-independent Hugging Face (hub) spelling
-  std::string stage = {};      // "vision_encoder", "projector", "llm_decoder"
+  std::string stage = {};      // "vision_encoder", "projector", "llm_decoder"…
   std::vector<int64_t> shape = {};
   size_t offset = 0;           // first element in the flat buffer
   size_t count = 0;            // product of shape

@@ -8,8 +8,14 @@ ModelOptions model_options(const Config& config, const Tokenizer& tokenizer) {
   ModelOptions options;
   options.path = config.model.path;
   nlohmann::json json = hugging_face_config(config.model);
-  if (!json.contains("image_token_index"))
-    if (const auto id = tokenizer.token_id("<image>")) json["image_token_index"] = *id;
+  auto token = [&](const std::string& medium, bool wanted) {
+    const std::string index = medium + "_token_index";
+    if (!wanted || json.contains(index)) return;
+    if (const auto id = tokenizer.token_id("<" + medium + ">")) json[index] = *id;
+  };
+  token("image", true);
+  token("video", json.contains("video_frames"));
+  token("audio", json.contains("audio_config") && !json["audio_config"].is_null());
   options.config_json = json.dump();
   options.seed = static_cast<uint64_t>(config.train.seed);
   options.init_std = config.model.path.empty() ? config.model.init_std : 0;

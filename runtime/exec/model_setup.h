@@ -12,7 +12,8 @@
 
 namespace mso {
 
-// model.image_token_index "auto": of the model's config.json, else the tokenizer's token "<image>".
+// model.image_token_index "auto": of the model's config.json, else the tokenizer's token "<image>"; so with "<video>" and
+// "<audio>" for a model that has these.
 ModelOptions model_options(const Config& config, const Tokenizer& tokenizer);
 // model.tokenizer; "auto": of the model's folder, from scratch the byte tokenizer.
 std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config);

@@ -6,10 +6,9 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <cstring>
 
-#include "base/error.h"
+#include "model/pool_grid.h"
 
 namespace mso {
 
@@ -18,34 +17,24 @@ VisionEncoder::VisionEncoder(const LlavaConfig& config, const FlatParameters& pa
       config_(config.vision),
       states_(config.feature_states()),
       keep_class_token_(config.keep_class_token),
-      recompute_(recompute) {
+      recompute_(recompute),
+      frame_pool_(config.video ? config.video->pool : 1) {
   const std::string root = "vision_tower.vision_model.";
   class_embedding_ = parameters.find(root + "embeddings.class_embedding");
   patch_embedding_ = parameters.find(root + "embeddings.patch_embedding.weight");
   position_embedding_ = parameters.find(root + "embeddings.position_embedding.weight");
   pre_norm_ = NormWeights(parameters, root + "pre_layrnorm", config_.layer_norm_eps, true);
-  attention_ = {config_.num_attention_heads, config_.num_attention_heads,
-                config_.hidden_size / config_.num_attention_heads, false};
-  for (int64_t i = 0; i < config.vision_layers_run(); ++i) {
-    const std::string name = root + "encoder.layers." + std::to_string(i) + ".",
-                      attention = name + "self_attn.";
-    Layer layer;
-    layer.norm1 = NormWeights(parameters, name + "layer_norm1", config_.layer_norm_eps, true);
-    layer.norm2 = NormWeights(parameters, name + "layer_norm2", config_.layer_norm_eps, true);
-    layer.qkv =
-        LinearWeights(parameters, {attention + "q_proj", attention + "k_proj", attention + "v_proj"}, true);
-    layer.out = LinearWeights(parameters, {attention + "out_proj"}, true);
-    layer.fc1 = LinearWeights(parameters, {name + "mlp.fc1"}, true);
-    layer.fc2 = LinearWeights(parameters, {name + "mlp.fc2"}, true);
-    layer.trainable = layer.norm1.trainable() || layer.norm2.trainable() || layer.qkv.trainable() ||
-                      layer.out.trainable() || layer.fc1.trainable() || layer.fc2.trainable();
-    layers_.push_back(std::move(layer));
-  }
+  EncoderLayerForm form{"layer_norm1", "layer_norm2", "mlp.fc1", "mlp.fc2", true, config_.layer_norm_eps,
+                        config_.hidden_act,
+                        {config_.num_attention_heads, config_.num_attention_heads,
+                         config_.hidden_size / config_.num_attention_heads, false}};
+  for (int64_t i = 0; i < config.vision_layers_run(); ++i)
+    layers_.emplace_back(parameters, root + "encoder.layers." + std::to_string(i) + ".", form);
   embeddings_trainable_ = class_embedding_.trainable() || patch_embedding_.trainable() ||
                           position_embedding_.trainable() || pre_norm_.trainable();
   info_.trainable = embeddings_trainable_;
   if (!embeddings_trainable_) {
-    while (lowest_ < static_cast<int64_t>(layers_.size()) && !layers_[lowest_].trainable) ++lowest_;
+    while (lowest_ < static_cast<int64_t>(layers_.size()) && !layers_[lowest_].trainable()) ++lowest_;
     info_.trainable = lowest_ < static_cast<int64_t>(layers_.size());
   }
 }
@@ -103,40 +92,34 @@ void VisionEncoder::embed_backward(const at::Tensor& gradient, const at::Tensor&
   sink.ready(class_embedding_.index);
 }
 
-std::pair<at::Tensor, at::Tensor> VisionEncoder::layer_forward(const Layer& layer, const at::Tensor& input,
-                                                               const at::Tensor& delta,
-                                                               const std::vector<int64_t>& lengths,
-                                                               LayerKept* kept) const {
-  NormResult norm1 = norm(input, delta, layer.norm1);
-  at::Tensor qkv = linear(norm1.y, layer.qkv);
-  AttentionResult attended = attention(qkv, lengths, attention_);
-  NormResult norm2 = norm(linear(attended.out, layer.out), norm1.sum, layer.norm2);
-  at::Tensor fc1 = linear(norm2.y, layer.fc1);
-  at::Tensor fc2 = linear(activate(fc1, config_.hidden_act), layer.fc2);
-  at::Tensor sum = norm2.sum;
-  if (kept != nullptr)
-    *kept = {std::move(norm1), std::move(norm2), std::move(qkv), std::move(fc1), std::move(attended)};
-  return {sum, fc2};
+// Feature layers side by side in each row. Images: all rows, without the class token's unless it is kept. Frames: the
+// grid of patches, pooled (LlavaNextVideoModel.get_video_features).
+at::Tensor VisionEncoder::select(const at::Tensor& features, int64_t images) const {
+  const int64_t patches = config_.patches(), width = features.size(2), frames = features.size(0) - images;
+  at::Tensor rows = keep_class_token_ ? features : features.narrow(1, 1, patches);
+  if (frames == 0) return rows.reshape({-1, width});
+  at::Tensor pooled = pool_grid(features.narrow(0, images, frames).narrow(1, 1, patches),
+                                config_.image_size / config_.patch_size, frame_pool_);
+  if (images == 0) return pooled;
+  return at::cat({rows.narrow(0, 0, images).reshape({-1, width}), pooled}, 0);
 }
 
-void VisionEncoder::layer_backward(const Layer& layer, LayerKept& kept, at::Tensor& gradient,
-                                   const std::vector<int64_t>& lengths, GradientSink& sink) const {
-  at::Tensor grad = linear_input_gradient(gradient, layer.fc2);
-  activate_backward(grad, kept.fc1, config_.hidden_act,
-                    layer.fc1.parts[0].bias.gradient);  // grad is now fc2's input
-  linear_weight_gradient(gradient, grad, layer.fc2, sink);
-  linear_weight_gradient(kept.fc1, kept.norm2.y, layer.fc1, sink, true);
-  norm_backward(linear_input_gradient(kept.fc1, layer.fc1), kept.norm2, layer.norm2, gradient, sink);
-
-  linear_weight_gradient(gradient, kept.attention.out, layer.out, sink);
-  at::Tensor grad_qkv = attention_backward(linear_input_gradient(gradient, layer.out), kept.qkv,
-                                           kept.attention, lengths, attention_);
-  linear_weight_gradient(grad_qkv, kept.norm1.y, layer.qkv, sink);
-  norm_backward(linear_input_gradient(grad_qkv, layer.qkv), kept.norm1, layer.norm1, gradient, sink);
+void VisionEncoder::select_backward(const at::Tensor& gradient, int64_t images, at::Tensor& rows) const {
+  const int64_t patches = config_.patches(), width = gradient.size(1), first = keep_class_token_ ? 0 : 1;
+  const int64_t frames = rows.size(0) - images, image_rows = images * (patches + 1 - first);
+  if (images > 0)
+    rows.narrow(0, 0, images)
+        .narrow(1, first, patches + 1 - first)
+        .add_(gradient.narrow(0, 0, image_rows).view({images, -1, width}));
+  if (frames == 0) return;
+  at::Tensor grid = rows.narrow(0, images, frames).narrow(1, 1, patches);
+  pool_grid_backward(gradient.narrow(0, image_rows, gradient.size(0) - image_rows),
+                     config_.image_size / config_.patch_size, frame_pool_, grid);
 }
 
 at::Tensor VisionEncoder::forward(const StageBatch& batch, const at::Tensor&, std::unique_ptr<Kept>* kept) {
-  const int64_t images = batch.media.size(0), length = config_.patches() + 1, h = config_.hidden_size;
+  const int64_t images = batch.media.size(0);  // and frames
+  const int64_t length = config_.patches() + 1, h = config_.hidden_size;
   const std::vector<int64_t> lengths(static_cast<size_t>(images), length);
   auto all = kept != nullptr && info_.trainable ? std::make_unique<AllKept>() : nullptr;
 
@@ -154,50 +137,47 @@ at::Tensor VisionEncoder::forward(const StageBatch& batch, const at::Tensor&, st
   auto collect = [&](int64_t state) {
     for (size_t i = 0; i < states_.size(); ++i) {
       if (states_[i] != state) continue;
-      at::Tensor rows = (delta.defined() ? sum + delta : sum).view({images, length, h});
-      features[i] = keep_class_token_ ? rows : rows.narrow(1, 1, length - 1);
+      features[i] = (delta.defined() ? sum + delta : sum).view({images, length, h});
     }
   };
   collect(0);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const bool keep = all && static_cast<int64_t>(i) >= lowest_;
-    LayerKept* layer_kept = keep && !recompute_ ? &all->layers[i] : nullptr;
+    EncoderLayer::Kept* layer_kept = keep && !recompute_ ? &all->layers[i] : nullptr;
     if (keep && recompute_) {
       if (delta.defined()) sum = sum + delta, delta = at::Tensor();
       all->layers[i].norm1.sum = sum;
     }
-    std::tie(sum, delta) = layer_forward(layers_[i], sum, delta, lengths, layer_kept);
+    std::tie(sum, delta) = layers_[i].forward(sum, delta, lengths, layer_kept);
     collect(static_cast<int64_t>(i) + 1);
   }
   if (kept != nullptr) *kept = std::move(all);
-  at::Tensor joined = features.size() == 1 ? features[0] : at::cat(features, -1);
-  return joined.reshape({-1, h * static_cast<int64_t>(states_.size())});
+  return select(features.size() == 1 ? features[0] : at::cat(features, -1), batch.images);
 }
 
 at::Tensor VisionEncoder::backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient,
                                    bool, GradientSink& sink) {
   if (!info_.trainable) return {};
   auto& all = static_cast<AllKept&>(*kept);
-  const int64_t images = batch.media.size(0), length = config_.patches() + 1, h = config_.hidden_size;
+  const int64_t images = batch.media.size(0);  // and frames
+  const int64_t length = config_.patches() + 1, h = config_.hidden_size;
   const std::vector<int64_t> lengths(static_cast<size_t>(images), length);
-  const at::Tensor features = gradient.view({images, -1, h * static_cast<int64_t>(states_.size())});
   at::Tensor flow = at::zeros({images, length, h}, gradient.options());
   auto spread = [&](int64_t state) {
     for (size_t i = 0; i < states_.size(); ++i) {
       if (states_[i] != state) continue;
-      at::Tensor rows = keep_class_token_ ? flow : flow.narrow(1, 1, length - 1);
-      rows.add_(features.narrow(2, static_cast<int64_t>(i) * h, h));
+      select_backward(gradient.narrow(1, static_cast<int64_t>(i) * h, h), batch.images, flow);
     }
   };
   at::Tensor rows = flow.view({images * length, h});
   for (int64_t i = static_cast<int64_t>(layers_.size()) - 1; i >= lowest_; --i) {
     spread(i + 1);
-    LayerKept layer = std::move(all.layers[i]);
+    EncoderLayer::Kept layer = std::move(all.layers[i]);
     if (recompute_) {
       at::Tensor input = layer.norm1.sum;
-      layer_forward(layers_[i], input, {}, lengths, &layer);
+      layers_[i].forward(input, {}, lengths, &layer);
     }
-    layer_backward(layers_[i], layer, rows, lengths, sink);
+    layers_[i].backward(layer, rows, lengths, sink);
   }
   if (!embeddings_trainable_) return {};
   spread(0);

@@ -225,6 +225,31 @@ LlamaConfig parse_text(const Json& json, const std::string& origin, bool strict)
   return c;
 }
 
+AudioConfig parse_audio(const Json& json, const std::string& origin, bool strict) {
+  Section s(json, origin);
+  AudioConfig c;
+  const std::string type = s.text("model_type", "qwen2_audio_encoder");
+  if (type != "qwen2_audio_encoder")
+    throw s.bad("model_type: '" + type + "' is not supported",
+                "the audio encoder of this family is qwen2_audio_encoder (Whisper's encoder, pooled by two)");
+  s.integer("num_mel_bins", &c.num_mel_bins, 1, 65536);
+  s.integer("d_model", &c.d_model, 4, kLargest);
+  s.integer("encoder_layers", &c.encoder_layers, 1, 4096);
+  s.integer("encoder_attention_heads", &c.encoder_attention_heads, 1, kLargest);
+  s.integer("encoder_ffn_dim", &c.encoder_ffn_dim, 1, kLargest);
+  s.integer("max_source_positions", &c.max_source_positions, 2, 1 << 20);
+  s.number("initializer_range", &c.initializer_range);
+  s.activation("activation_function", Activation::kGelu, {Activation::kGelu});
+  for (const char* rate : {"dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop"}) s.only(rate, 0.0);
+  s.only("scale_embedding", false);
+  // Other names of sizes above, which transformers writes in addition.
+  for (const char* repeated : {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"}) s.has(repeated);
+  s.finish(strict);
+  if (c.d_model % c.encoder_attention_heads != 0) throw s.bad("d_model is not a multiple of encoder_attention_heads");
+  if (c.d_model % 2 != 0) throw s.bad("d_model is odd; sinusoidal positions are pairs");
+  return c;
+}
+
 Json parse_json(const std::string& text, const std::string& origin) {
   try {
     return parse_shallow_json<Json>(text);
@@ -238,6 +263,46 @@ const char* name_of(Activation activation) {
   return activation == Activation::kQuickGelu ? "quick_gelu"
          : activation == Activation::kGelu    ? "gelu"
                                               : "silu";
+}
+
+// Sound where there is an audio_config, video where there is a token for it.
+void parse_other_modalities(Section& s, const std::string& origin, bool strict, LlavaConfig* c) {
+  auto token = [&](const std::string& medium, int64_t* id) {
+    const std::string index = medium + "_token_index", newer = medium + "_token_id";
+    if (s.has(newer.c_str())) s.integer(newer.c_str(), id, 0, kLargest);
+    s.integer(index.c_str(), id, 0, kLargest);  // wins, as image_token_index does
+    if (*id >= c->text.vocab_size)
+      throw s.bad(index + " " + std::to_string(*id) + " is not below vocab_size " + std::to_string(c->text.vocab_size),
+                  "set model." + index + ", or raise model.text.vocab_size");
+    if (*id == c->image_token_index) throw s.bad(index + " " + std::to_string(*id) + " is the image token");
+  };
+  if (s.has("audio_config")) {
+    c->audio = parse_audio(s.at("audio_config"), origin + ": audio_config", strict);
+    token("audio", &c->audio_token_index);
+    if (c->audio_token_index < 0)
+      throw s.bad("audio_config without audio_token_index",
+                  "set model.audio_token_index to the token that stands for a sound");
+  } else if (strict && (s.has("audio_token_index") || s.has("audio_token_id"))) {
+    throw s.bad("audio_token_index without audio_config", "give the sizes of the encoder in model.audio");
+  }
+  VideoConfig video;
+  s.integer("video_frames", &video.frames, 1, 65536);
+  s.integer("spatial_pool_stride", &video.pool, 1, 65536);
+  const bool described = s.has("video_frames") || (strict && s.has("spatial_pool_stride"));
+  token("video", &c->video_token_index);
+  if (c->video_token_index < 0) {
+    if (described)
+      throw s.bad("video without video_token_index", "set model.video_token_index to the token that stands for a video");
+    return;
+  }
+  s.only("spatial_pool_mode", "average");
+  if (c->video_token_index == c->audio_token_index)
+    throw s.bad("video_token_index " + std::to_string(c->video_token_index) + " is the audio token");
+  c->video = video;
+  if (c->positions_per_frame() == 0)
+    throw s.bad("spatial_pool_stride " + std::to_string(video.pool) + " is more than the " +
+                    std::to_string(c->vision.image_size / c->vision.patch_size) + " patches of a side",
+                "lower model.video.pool");
 }
 
 }  // namespace
@@ -280,6 +345,7 @@ LlavaConfig parse_llava_config(const std::string& json_text, const std::string& 
     throw s.bad("image_token_index " + std::to_string(c.image_token_index) + " is not below vocab_size " +
                 std::to_string(c.text.vocab_size),
                 "set model.image_token_index to the token that stands for an image, or raise model.text.vocab_size");
+  parse_other_modalities(s, origin, strict, &c);
   if (s.has("vision_feature_layer")) {
     const Json& layer = s.at("vision_feature_layer");
     c.vision_feature_layers.clear();
@@ -333,6 +399,25 @@ std::string exported_config(const LlavaConfig& c, const std::string& original_js
   vision["patch_size"] = c.vision.patch_size;
   vision["hidden_act"] = name_of(c.vision.hidden_act);
   vision["layer_norm_eps"] = c.vision.layer_norm_eps;
+  if (c.audio) {
+    Json& audio = section("audio_config");
+    audio["model_type"] = "qwen2_audio_encoder";
+    audio["num_mel_bins"] = c.audio->num_mel_bins;
+    audio["d_model"] = c.audio->d_model;
+    audio["encoder_layers"] = c.audio->encoder_layers;
+    audio["encoder_attention_heads"] = c.audio->encoder_attention_heads;
+    audio["encoder_ffn_dim"] = c.audio->encoder_ffn_dim;
+    audio["max_source_positions"] = c.audio->max_source_positions;
+    audio["activation_function"] = "gelu";
+    audio["scale_embedding"] = false;
+    json["audio_token_index"] = c.audio_token_index;
+  }
+  if (c.video) {
+    json["video_token_index"] = c.video_token_index;
+    json["video_frames"] = c.video->frames;
+    json["spatial_pool_stride"] = c.video->pool;
+    json["spatial_pool_mode"] = "average";
+  }
   Json& text = section("text_config");
   text["model_type"] = "llama";
   text["architectures"] = {"LlamaForCausalLM"};
@@ -361,7 +446,8 @@ std::string exported_config(const LlavaConfig& c, const std::string& original_js
       text["rope_scaling"]["original_max_position_embeddings"] = c.text.rope.original_max_position_embeddings;
     }
   }
-  for (const char* old : {"dtype", "_name_or_path", "image_token_id", "transformers_version", "family"})
+  for (const char* old : {"dtype", "_name_or_path", "image_token_id", "video_token_id", "audio_token_id", "transformers_version",
+                          "family"})
     json.erase(old);
   json["architectures"] = {"LlavaForConditionalGeneration"};
   json["model_type"] = "llava";

@@ -1,9 +1,11 @@
-// The configuration of a LLaVA model, read from a Hugging Face config.json (keys of transformers 4 and 5).
-// Plain data; what would change the maths and is not supported is refused by name.
+// The configuration of a LLaVA model, read from a Hugging Face config.json (keys of transformers 4 and 5); for sound
+// and video with the keys that Qwen2-Audio and LLaVA-NeXT-Video use for the same ("audio_config",
+// "audio_token_index", "video_token_index", "spatial_pool_stride"). Plain data; what would change the maths and is not supported is refused by name.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,9 +41,29 @@ struct LlamaConfig {
   RopeConfig rope;
 };
 
+// The encoder of transformers' Qwen2AudioEncoderConfig, with its defaults: Whisper's with the output pooled by two.
+struct AudioConfig {
+  int64_t num_mel_bins = 128, d_model = 1280, encoder_layers = 32, encoder_attention_heads = 20, encoder_ffn_dim = 5120;
+  int64_t max_source_positions = 1500;  // behind the two convolutions
+  double initializer_range = 0.02;
+
+  int64_t mel_frames() const { return 2 * max_source_positions; }     // of a clip, always a whole window
+  int64_t positions_per_clip() const { return max_source_positions / 2; }  // of the packed sequence
+};
+
+// Video frames go through the vision tower and the projector like images, their patch grid pooled in between
+// (LlavaNextVideoPooler, spatial_pool_mode "average").
+struct VideoConfig {
+  int64_t frames = 8;  // most of a clip; what the data pipeline samples
+  int64_t pool = 2;    // patches that become one, on each side
+};
+
 struct LlavaConfig {
   ClipVisionConfig vision;
   LlamaConfig text;
+  std::optional<AudioConfig> audio;  // an encoder and a linear projector, as Qwen2-Audio has them
+  std::optional<VideoConfig> video;
+  int64_t video_token_index = -1, audio_token_index = -1;  // with `video`, with `audio`
   int64_t image_token_index = 32000;
   std::vector<int64_t> vision_feature_layers{-2};  // as in the file; several are concatenated
   bool keep_class_token = false;                   // vision_feature_select_strategy "full"
@@ -54,6 +76,11 @@ struct LlavaConfig {
   int64_t vision_layers_run() const;
   // Positions of the packed sequence that one image fills.
   int64_t positions_per_image() const { return vision.patches() + (keep_class_token ? 1 : 0); }
+  // Positions of one frame of a video; the class token is no part of the grid and never among them.
+  int64_t positions_per_frame() const {
+    const int64_t side = video ? vision.image_size / vision.patch_size / video->pool : 0;
+    return side * side;
+  }
 };
 
 // `json_text`: a config.json. With `strict` an unknown key is an Error naming the nearest known one (for

@@ -20,7 +20,8 @@ std::string logical_name(const std::string& name) {
                : "language_model.model." + std::string(tail);
   }
   if (rest.starts_with("lm_head.")) return "language_model." + std::string(rest);
-  if (rest.starts_with("multi_modal_projector.")) return std::string(rest);
+  for (const char* part : {"multi_modal_projector.", "audio_tower.", "audio_projector."})
+    if (rest.starts_with(part)) return std::string(rest);
   return name;
 }
 

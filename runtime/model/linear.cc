@@ -4,35 +4,38 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
+#include <algorithm>
+
 #include "model/ops.h"
 
 namespace mso {
 
 LinearWeights::LinearWeights(const FlatParameters& parameters, const std::vector<std::string>& names,
-                             bool has_bias) {
+                             const std::vector<bool>& has_bias) {
   auto with = [](const std::vector<std::string>& modules, const char* suffix) {
     std::vector<std::string> result;
     for (const std::string& module : modules) result.push_back(module + suffix);
     return result;
   };
-  auto add = [&](const std::vector<std::string>& modules) {
+  auto add = [&](const std::vector<std::string>& modules, bool biases) {
     Part part;
     part.weight = parameters.find_joined(with(modules, ".weight"));
-    if (has_bias) part.bias = parameters.find_joined(with(modules, ".bias"));
-    if (!part.weight.value.defined() || (has_bias && !part.bias.value.defined())) return false;
+    if (biases) part.bias = parameters.find_joined(with(modules, ".bias"));
+    if (!part.weight.value.defined() || (biases && !part.bias.value.defined())) return false;
     part.begin = out;
     part.out = part.weight.value.size(0);
     out += part.out;
     parts.push_back(std::move(part));
     return true;
   };
-  if (!add(names))
-    for (const std::string& name : names) add({name});
+  const bool alike = std::count(has_bias.begin(), has_bias.end(), has_bias[0]) == std::ssize(has_bias);
+  if (!alike || !add(names, has_bias[0]))
+    for (size_t i = 0; i < names.size(); ++i) add({names[i]}, has_bias[i]);
   in = parts[0].weight.value.size(1);
-  for (const std::string& name : names) {
-    if (int64_t index = parameters.find(name + ".weight").index; index >= 0) indices.push_back(index);
-    if (!has_bias) continue;
-    if (int64_t index = parameters.find(name + ".bias").index; index >= 0) indices.push_back(index);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (int64_t index = parameters.find(names[i] + ".weight").index; index >= 0) indices.push_back(index);
+    if (!has_bias[i]) continue;
+    if (int64_t index = parameters.find(names[i] + ".bias").index; index >= 0) indices.push_back(index);
   }
 }
 

@@ -18,7 +18,11 @@ class LinearWeights {
  public:
   LinearWeights() = default;
   // `names`: of modules ("….q_proj"); their ".weight" is looked up, and ".bias" with has_bias.
-  LinearWeights(const FlatParameters& parameters, const std::vector<std::string>& names, bool has_bias);
+  LinearWeights(const FlatParameters& parameters, const std::vector<std::string>& names, bool has_bias)
+      : LinearWeights(parameters, names, std::vector<bool>(names.size(), has_bias)) {}
+  // Some with a bias and some without (Whisper's keys have none).
+  LinearWeights(const FlatParameters& parameters, const std::vector<std::string>& names,
+                const std::vector<bool>& has_bias);
 
   struct Part {
     Weight weight, bias;  // [out, in], [out] (undefined without bias)

@@ -15,6 +15,7 @@ at::Tensor rotary_frequencies(const LlamaConfig& config);
 class LlmDecoder : public Stage {
  public:
   LlmDecoder(const LlamaConfig& config, const FlatParameters& parameters, bool recompute);
+  void reads(const std::string& stage) { info_.inputs.push_back(stage); }  // beside the projector
 
   // input: media features [P, hidden] (undefined for text) → normed rows [L, hidden] at batch.rows, or [T,
   // hidden]

@@ -13,6 +13,7 @@ if BUILD_TRAIN
 noinst_LTLIBRARIES += libmso_model.la
 libmso_model_la_SOURCES = \
   runtime/model/clip_vision.cc runtime/model/clip_vision.h \
+  runtime/model/encoder_layer.cc runtime/model/encoder_layer.h \
   runtime/model/flat_parameters.cc runtime/model/flat_parameters.h \
   runtime/model/kernels.cc runtime/model/kernels.h \
   runtime/model/linear.cc runtime/model/linear.h \
@@ -20,8 +21,10 @@ libmso_model_la_SOURCES = \
   runtime/model/llava.cc runtime/model/llava.h \
   runtime/model/loss.cc runtime/model/loss.h \
   runtime/model/ops.cc runtime/model/ops.h \
+  runtime/model/pool_grid.cc runtime/model/pool_grid.h \
   runtime/model/projector.cc runtime/model/projector.h \
-  runtime/model/stage.h runtime/model/training_graph.h
+  runtime/model/stage.h runtime/model/training_graph.h \
+  runtime/model/whisper_encoder.cc runtime/model/whisper_encoder.h
 libmso_model_la_CXXFLAGS = $(AM_CXXFLAGS) -Wno-psabi $(TORCH_CFLAGS)
 libmso_model_la_LIBADD = $(TORCH_LIBS)
 endif
@@ -43,7 +46,10 @@ EXTRA_DIST += contrib/bench/peer_model.py tests/reference/make_reference.py test
   tests/reference/README.md \
   tests/reference/cases/llava_tiny/case.json tests/reference/cases/llava_tiny/config.json \
   tests/reference/cases/llava_tiny/expected.safetensors tests/reference/cases/llava_tiny/inputs.safetensors \
-  tests/reference/cases/llava_tiny/model.safetensors
+  tests/reference/cases/llava_tiny/model.safetensors \
+  tests/reference/cases/omni_tiny/case.json tests/reference/cases/omni_tiny/config.json \
+  tests/reference/cases/omni_tiny/expected.safetensors tests/reference/cases/omni_tiny/inputs.safetensors \
+  tests/reference/cases/omni_tiny/model.safetensors
 
 if BUILD_IO
 noinst_PROGRAMS += tests/reference/export_model
@@ -61,7 +67,8 @@ model_files_tests_LDADD = libmso_model_files.la libmso_comm.la libmso_node.la li
 if BUILD_TRAIN
 check_PROGRAMS += model_tests
 TESTS += model_tests
-model_tests_SOURCES = tests/unit/model/graph_test.cc tests/unit/model/kernels_test.cc
+model_tests_SOURCES = tests/unit/model/graph_test.cc tests/unit/model/kernels_test.cc \
+  tests/unit/model/omni_graph_test.cc tests/unit/model/pool_grid_test.cc
 model_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(TORCH_CFLAGS)
 model_tests_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_comm.la libmso_node.la libmso_base.la $(TORCH_LIBS) $(GTEST_LIBS)
 endif

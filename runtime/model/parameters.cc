@@ -28,10 +28,14 @@ class List {
   }
   void bias(const std::string& name, int64_t size) { add(name, {size}, Start::kZeros, 0); }
   void ones(const std::string& name, int64_t size) { add(name, {size}, Start::kOnes, 0); }
+  void sinusoids(const std::string& name, int64_t positions, int64_t size) {
+    add(name, {positions, size}, Start::kSinusoids, 0);
+    specs.back().constant = true;
+  }
 
  private:
   void add(const std::string& name, std::vector<int64_t> shape, Start start, double std) {
-    specs.push_back({name, stage, std::move(shape), start, std, used});
+    specs.push_back({name, stage, std::move(shape), start, std, used, false});
   }
 };
 
@@ -86,6 +90,43 @@ void add_projector(List& list, const LlavaConfig& config, double std) {
   if (config.projector_bias) list.bias("multi_modal_projector.linear_2.bias", out);
 }
 
+// Qwen2AudioPreTrainedModel: initializer_range for every matrix, zeros and ones elsewhere.
+void add_audio(List& list, const AudioConfig& c) {
+  const std::string root = "audio_tower.";
+  const int64_t d = c.d_model;
+  const double std = c.initializer_range;
+  list.stage = "audio_encoder";
+  list.weight(root + "conv1.weight", {d, c.num_mel_bins, 3}, std);
+  list.bias(root + "conv1.bias", d);
+  list.weight(root + "conv2.weight", {d, d, 3}, std);
+  list.bias(root + "conv2.bias", d);
+  list.sinusoids(root + "embed_positions.weight", c.max_source_positions, d);
+  for (int64_t i = 0; i < c.encoder_layers; ++i) {
+    const std::string layer = root + "layers." + std::to_string(i) + ".";
+    list.ones(layer + "self_attn_layer_norm.weight", d);
+    list.bias(layer + "self_attn_layer_norm.bias", d);
+    for (const char* part : {"q", "k", "v"}) list.weight(layer + "self_attn." + part + "_proj.weight", {d, d}, std);
+    for (const char* part : {"q", "v"}) list.bias(layer + "self_attn." + part + "_proj.bias", d);
+    list.weight(layer + "self_attn.out_proj.weight", {d, d}, std);
+    list.bias(layer + "self_attn.out_proj.bias", d);
+    list.ones(layer + "final_layer_norm.weight", d);
+    list.bias(layer + "final_layer_norm.bias", d);
+    list.weight(layer + "fc1.weight", {c.encoder_ffn_dim, d}, std);
+    list.bias(layer + "fc1.bias", c.encoder_ffn_dim);
+    list.weight(layer + "fc2.weight", {d, c.encoder_ffn_dim}, std);
+    list.bias(layer + "fc2.bias", d);
+  }
+  list.ones(root + "layer_norm.weight", d);
+  list.bias(root + "layer_norm.bias", d);
+}
+
+// Qwen2AudioMultiModalProjector; "multi_modal_projector" is the pictures'.
+void add_audio_projector(List& list, const LlavaConfig& config, double std) {
+  list.stage = "audio_projector";
+  list.weight("audio_projector.linear.weight", {config.text.hidden_size, config.audio->d_model}, std);
+  list.bias("audio_projector.linear.bias", config.text.hidden_size);
+}
+
 void add_decoder(List& list, const LlamaConfig& c, double std) {
   const std::string root = "language_model.model.";
   const int64_t h = c.hidden_size, q = c.num_attention_heads * c.head_dim,
@@ -132,6 +173,10 @@ std::vector<ParameterSpec> llava_parameters(const LlavaConfig& config, double in
   List list;
   add_vision(list, config);
   add_projector(list, config, std);
+  if (config.audio) {
+    add_audio(list, *config.audio);
+    add_audio_projector(list, config, std);
+  }
   add_decoder(list, config.text, std);
   return std::move(list.specs);
 }
@@ -139,7 +184,7 @@ std::vector<ParameterSpec> llava_parameters(const LlavaConfig& config, double in
 std::vector<bool> frozen_parameters(const std::vector<ParameterSpec>& specs,
                                     const std::vector<std::string>& patterns) {
   std::vector<bool> frozen(specs.size());
-  for (size_t i = 0; i < specs.size(); ++i) frozen[i] = !specs[i].used;
+  for (size_t i = 0; i < specs.size(); ++i) frozen[i] = !specs[i].used || specs[i].constant;
   for (const std::string& pattern : patterns) {
     bool matched = false;
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -150,7 +195,7 @@ std::vector<bool> frozen_parameters(const std::vector<ParameterSpec>& specs,
     if (!matched)
       throw Error("nothing to freeze",
                   "model.freeze: '" + pattern + "' is neither a stage nor matches a parameter",
-                  "stages: vision_encoder, projector, llm_decoder; parameters are listed by mso plan",
+                  "stages: vision_encoder, projector, llm_decoder, and audio_encoder, audio_projector of a model with sound",
                   ExitCode::kBadUsage);
   }
   return frozen;
@@ -163,9 +208,22 @@ ParameterLayouts split_layouts(const std::vector<ParameterSpec>& specs, const st
   return {make_flat_layout(std::move(parts[0])), make_flat_layout(std::move(parts[1]))};
 }
 
+// sinusoids() of transformers' modeling_whisper.py: sines of all frequencies, then cosines, in float32.
+static void fill_sinusoids(int64_t positions, int64_t channels, float* out) {
+  const int64_t half = channels / 2;
+  const float step = static_cast<float>(std::log(10000.0) / static_cast<double>(half - 1));
+  for (int64_t p = 0; p < positions; ++p)
+    for (int64_t k = 0; k < half; ++k) {
+      const float angle = static_cast<float>(p) * std::exp(-step * static_cast<float>(k));
+      out[p * channels + k] = std::sin(angle);
+      out[p * channels + half + k] = std::cos(angle);
+    }
+}
+
 void initialise(const ParameterSpec& spec, uint64_t seed, float* out) {
   size_t count = 1;
   for (int64_t dim : spec.shape) count *= static_cast<size_t>(dim);
+  if (spec.start == Start::kSinusoids) return fill_sinusoids(spec.shape[0], spec.shape[1], out);
   if (spec.start != Start::kNormal) {
     std::fill(out, out + count, spec.start == Start::kOnes ? 1.0f : 0.0f);
     return;

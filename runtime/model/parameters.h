@@ -15,12 +15,13 @@ namespace mso {
 
 struct ParameterSpec {
   std::string name;   // logical (hub) name
-  std::string stage;  // "vision_encoder", "projector", "llm_decoder"
+  std::string stage;  // "vision_encoder", "projector", "audio_encoder", "audio_projector", "llm_decoder"
   std::vector<int64_t> shape;
-  enum class Start { kNormal, kZeros, kOnes } start = Start::kNormal;
+  enum class Start { kNormal, kZeros, kOnes, kSinusoids } start = Start::kNormal;
   double std = 0.02;  // of kNormal
   bool used =
       true;  // false: no output depends on it (vision layers past the last feature layer); kept and exported
+  bool constant = false;  // never trained though outputs depend on it (Whisper's positions)
 
   int64_t count() const {
     int64_t product = 1;
@@ -29,13 +30,14 @@ struct ParameterSpec {
   }
 };
 
-// All parameters of a LLaVA in the order of the forward pass, with the initial distributions of transformers.
+// All parameters of a LLaVA, with those of its sound where it has any, in the order of the forward pass, with the initial
+// distributions of transformers.
 // Matrices that are multiplied with the same input lie side by side (q, k, v; gate, up).
-// init_std > 0 replaces initializer_range of projector and decoder.
+// init_std > 0 replaces initializer_range of projectors and decoder.
 std::vector<ParameterSpec> llava_parameters(const LlavaConfig& config, double init_std = 0);
 
 // Which parameters are frozen by `patterns` (see base/glob.h). A pattern that
-// matches nothing is an Error naming it. Unused parameters are frozen in any case.
+// matches nothing is an Error naming it. Unused and constant parameters are frozen in any case.
 std::vector<bool> frozen_parameters(const std::vector<ParameterSpec>& specs,
                                     const std::vector<std::string>& patterns);
 

@@ -33,4 +33,25 @@ at::Tensor Projector::backward(const StageBatch&, std::unique_ptr<Kept> kept, at
   return want_input_gradient ? linear_input_gradient(all.middle, first_) : at::Tensor();
 }
 
+AudioProjector::AudioProjector(const FlatParameters& parameters)
+    : Stage({"audio_projector", {"audio_encoder"}, true, false, 0, 0}),
+      linear_(parameters, {"audio_projector.linear"}, true) {
+  info_.trainable = linear_.trainable();
+}
+
+at::Tensor AudioProjector::forward(const StageBatch&, const at::Tensor& input, std::unique_ptr<Kept>* kept) {
+  if (kept != nullptr) {
+    auto all = std::make_unique<AllKept>();
+    all->input = input;
+    *kept = std::move(all);
+  }
+  return linear(input, linear_);
+}
+
+at::Tensor AudioProjector::backward(const StageBatch&, std::unique_ptr<Kept> kept, at::Tensor gradient,
+                                    bool want_input_gradient, GradientSink& sink) {
+  linear_weight_gradient(gradient, static_cast<AllKept&>(*kept).input, linear_, sink);
+  return want_input_gradient ? linear_input_gradient(gradient, linear_) : at::Tensor();
+}
+
 }  // namespace mso

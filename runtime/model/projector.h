@@ -1,5 +1,5 @@
-// Stage "projector": the two-layer perceptron from vision features to decoder embeddings
-// (LlavaMultiModalProjector).
+// From features of an encoder to decoder embeddings: stage "projector", a two-layer perceptron for vision
+// (LlavaMultiModalProjector), and stage "audio_projector", one matrix for sound (Qwen2AudioMultiModalProjector).
 #pragma once
 
 #include "model/linear.h"
@@ -22,6 +22,21 @@ class Projector : public Stage {
   };
   LinearWeights first_, second_;
   Activation activation_;
+};
+
+class AudioProjector : public Stage {
+ public:
+  AudioProjector(const FlatParameters& parameters);
+  // features [P, d_model] → [P, decoder hidden]
+  at::Tensor forward(const StageBatch& batch, const at::Tensor& input, std::unique_ptr<Kept>* kept) override;
+  at::Tensor backward(const StageBatch& batch, std::unique_ptr<Kept> kept, at::Tensor gradient,
+                      bool want_input_gradient, GradientSink& sink) override;
+
+ private:
+  struct AllKept : Kept {
+    at::Tensor input;
+  };
+  LinearWeights linear_;
 };
 
 }  // namespace mso

@@ -18,9 +18,12 @@ namespace mso {
 struct StageBatch {
   const MicroBatch* batch = nullptr;
   at::Tensor tokens;             // [T] int64
-  at::Tensor media_positions;    // [P] int64, undefined without media
-  bool media_gradient = false;   // whether what makes the media features is trained
-  at::Tensor media;              // pixel values in the compute type, undefined without media
+  // [P] int64, undefined without media: positions of images, then of video frames, then of sounds.
+  at::Tensor media_positions;
+  bool media_gradient = false;  // whether what makes any of the media features is trained
+  at::Tensor media;             // pixel values of images, then of frames, in the compute type; undefined without
+  int64_t images = 0;           // of `media`; the rest are frames
+  at::Tensor sound;             // log-mel features in the compute type [clips, mel bins, frames]; undefined without
   at::Tensor cos, sin;           // [T, head_dim / 2] float32, rotary tables
   std::vector<int64_t> lengths;  // of the samples
   // Positions whose output is read ([L] int64); undefined: all of them. The last decoder layer computes

@@ -24,7 +24,7 @@ struct LossSums {
 // What a stage is, for plans and listings. The executor runs stages in the order of
 // `TrainingGraph::stages()`.
 struct StageInfo {
-  std::string name;                 // "vision_encoder", "projector", "llm_decoder"
+  std::string name;                 // "vision_encoder", "projector", "audio_encoder", "audio_projector", "llm_decoder"…
   std::vector<std::string> inputs;  // stages whose output it reads
   bool needs_media = false;         // idle for micro-batches without that medium
   bool trainable = true;            // false: frozen, has no gradient and no optimizer state

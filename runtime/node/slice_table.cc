@@ -131,7 +131,8 @@ std::unique_ptr<SliceTable> SliceTable::from_environment() {
 
 int SliceTable::slice_of_stage(std::string_view stage) const {
   static constexpr std::pair<std::string_view, std::string_view> kStages[] = {
-      {"vision_encoder", "vision"}, {"audio_encoder", "audio"}, {"projector", "projector"}, {"llm_decoder", "llm"},
+      {"vision_encoder", "vision"}, {"audio_encoder", "audio"}, {"projector", "projector"},
+      {"audio_projector", "projector"}, {"llm_decoder", "llm"},
       {"cross_attention", "cross"}, {"experts", "experts"}};
   std::string_view wanted = "shared";
   for (const auto& [name, slice] : kStages)

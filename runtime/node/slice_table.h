@@ -26,7 +26,7 @@ class SliceTable {
 
   static constexpr int kMaxTasks = 128;
 
-  // The slice a stage uses: its own ("vision_encoder" → vision, "llm_decoder" → llm, "projector" → projector), else "shared";
+  // The slice a stage uses: its own ("vision_encoder" → vision, "llm_decoder" → llm, both projectors → projector), else "shared";
   // -1: neither exists, the stage is not limited.
   int slice_of_stage(std::string_view stage) const;
   // False where the slice has not that much left, counting all tasks. slice -1: always true, nothing counted. Thread-safe.

@@ -1,6 +1,7 @@
 #include "plan/estimate.h"
 
 #include <algorithm>
+#include <set>
 
 namespace mso {
 
@@ -27,7 +28,7 @@ int64_t MemoryEstimate::total() const {
 MemoryEstimate estimate_memory(const ModelSummary& model, const Config& config, int ranks) {
   MemoryEstimate estimate;
   const bool bf16 = config.train.precision == "bf16";
-  bool gradient_flows = false;  // from here on the backward pass needs activations
+  std::set<std::string> gradient_flows;  // stages whose activations the backward pass needs
   for (const StageSummary& stage : model.stages) {
     StageMemory memory;
     memory.name = stage.name;
@@ -35,10 +36,13 @@ MemoryEstimate estimate_memory(const ModelSummary& model, const Config& config, 
     memory.compute_copy = bf16 ? 2 * stage.parameters : 0;
     memory.gradients = kFloat * stage.trainable_parameters;
     memory.optimizer = kOptimizerElement * ceil_div(stage.trainable_parameters, ranks);
-    gradient_flows |= stage.trainable_parameters > 0;
+    const bool flows = stage.trainable_parameters > 0 || std::ranges::any_of(stage.inputs, [&](const std::string& input) {
+                         return gradient_flows.contains(input);
+                       });
+    if (flows) gradient_flows.insert(stage.name);
     const int64_t elements =
         config.model.activation_recomputation ? stage.recomputed_elements : stage.activation_elements;
-    if (gradient_flows) memory.activations = elements * config.data.micro_batch_tokens * (bf16 ? 2 : kFloat);
+    if (flows) memory.activations = elements * config.data.micro_batch_tokens * (bf16 ? 2 : kFloat);
     estimate.stages.push_back(std::move(memory));
   }
   const int64_t shard = ceil_div(model.trainable_parameters(), ranks);

@@ -18,7 +18,7 @@ struct StageMemory {
   int64_t compute_copy = 0;  // bfloat16 copy of them, with train.precision: bf16
   int64_t gradients = 0;     // float32
   int64_t optimizer = 0;     // this rank's shard of master weights and two moments
-  int64_t activations = 0;   // of a full micro-batch made of images
+  int64_t activations = 0;   // of a full micro-batch made of images, of an audio encoder's made of sounds
   int64_t total() const { return weights + compute_copy + gradients + optimizer + activations; }
 };
 

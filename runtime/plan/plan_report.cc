@@ -112,8 +112,11 @@ std::string format_plan_report(const PlanReport& report) {
                     format_count(report.model.trainable_parameters()) + " trained; " +
                     std::to_string(plan.ranks) + (plan.ranks == 1 ? " rank" : " ranks") + " on " +
                     std::to_string(report.nodes) + (report.nodes == 1 ? " node" : " nodes") +
-                    "; an image takes " + std::to_string(report.model.image_positions) +
-                    " positions\n\nStages\n";
+                    "; an image takes " + std::to_string(report.model.image_positions) + " positions";
+  if (report.model.frame_positions > 0)
+    out += ", a video frame " + std::to_string(report.model.frame_positions);
+  if (report.model.audio_positions > 0) out += ", a sound " + std::to_string(report.model.audio_positions);
+  out += "\n\nStages\n";
   int64_t largest = 1;
   for (const StagePlan& stage : plan.stages) largest = std::max(largest, stage.memory_slice_bytes);
   Table stages({8, 12});
@@ -210,6 +213,8 @@ json plan_report_json(const PlanReport& report) {
             {"parameters", report.model.parameters()},
             {"trainable_parameters", report.model.trainable_parameters()},
             {"image_positions", report.model.image_positions},
+            {"frame_positions", report.model.frame_positions},
+            {"audio_positions", report.model.audio_positions},
             {"stages", model_stages}}},
           {"plan", plan_to_json(report.plan)},
           {"nodes", report.nodes},

@@ -3,8 +3,9 @@
 
 usage: MSO_BUILD=build export_reference.py     (needs torch, transformers; run once per version to be tested)
 Makes a small model, saves it, has export_model export it with the byte tokenizer (in one file and in shards), loads the
-result, and compares with the original.
+result, and compares with the original. A model with video and sound loads as the LLaVA that it holds.
 """
+import json
 import os
 import pathlib
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import tempfile
 
 import numpy
+import safetensors.torch
 import torch
 import transformers as tf
 from PIL import Image
@@ -22,11 +24,27 @@ def check(condition, message):
         sys.exit(f"export_reference: {message} (transformers {tf.__version__})")
 
 
+def add_sound(folder):
+    """Makes the saved LLaVA one with video and sound; returns the names of the tensors it did not have."""
+    audio = tf.Qwen2AudioEncoderConfig(num_mel_bins=20, d_model=24, encoder_layers=2, encoder_attention_heads=4,
+                                       encoder_ffn_dim=40, max_source_positions=12)
+    encoder = tf.Qwen2AudioEncoder(audio).float()
+    tensors = {f"audio_tower.{name}": t.contiguous() for name, t in encoder.state_dict().items()}
+    tensors |= {"audio_projector.linear.weight": torch.randn(64, 24), "audio_projector.linear.bias": torch.randn(64)}
+    file = folder / "model.safetensors"
+    safetensors.torch.save_file(safetensors.torch.load_file(file) | tensors, file, metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config.update(audio_config=audio.to_dict(), audio_token_index=261, video_token_index=260, spatial_pool_stride=2)
+    (folder / "config.json").write_text(json.dumps(config))
+    return set(tensors)
+
+
 def main():
     build = pathlib.Path(os.environ.get("MSO_BUILD", "build"))
     torch.manual_seed(0)
     for name, text, extra, shard in (
             ("plain", {}, {}, None),
+            ("omni", {}, {}, None),
             ("tied", dict(tie_word_embeddings=True, num_key_value_heads=1, attention_bias=True), dict(vision_feature_layer=-1), None),
             ("sharded", {}, dict(vision_feature_select_strategy="full"), "60000")):
         config = tf.LlavaConfig(
@@ -39,11 +57,13 @@ def main():
         with tempfile.TemporaryDirectory() as work:
             work = pathlib.Path(work)
             original.save_pretrained(work / "in")
+            sound = add_sound(work / "in") if name == "omni" else set()
             subprocess.run([build / "tests/reference/export_model", work / "in", "bytes", work / "out"] + ([shard] if shard else []), check=True)
             check((work / "out/model.safetensors.index.json").exists() == bool(shard), f"{name}: wrong number of files")
             model, info = tf.LlavaForConditionalGeneration.from_pretrained(work / "out", output_loading_info=True)
             for kind in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
-                check(not info.get(kind), f"{name}: {kind}: {info.get(kind)}")
+                wanted = sound if kind == "unexpected_keys" else set()
+                check(set(info.get(kind) or ()) == wanted, f"{name}: {kind}: {info.get(kind)}")
             check(model.dtype == torch.float32, f"{name}: loads as {model.dtype}")
             for (key, a), (_, b) in zip(original.state_dict().items(), model.state_dict().items()):
                 check(torch.equal(a, b), f"{name}: {key} differs")

@@ -52,7 +52,9 @@ struct Case {
 };
 
 // Rows lose their padding; labels move to the position that predicts them.
-Case pack(const SafetensorsFolder& inputs, int64_t image_token) {
+Case pack(const SafetensorsFolder& inputs, const LlavaConfig& config) {
+  const std::pair<const char*, int64_t> media_tokens[] = {
+      {"image", config.image_token_index}, {"video", config.video_token_index}, {"audio", config.audio_token_index}};
   const std::vector<int64_t> shape = inputs.entry("input_ids").shape;
   const std::vector<int64_t> ids = read_integers(inputs, "input_ids"),
                              labels = read_integers(inputs, "labels");
@@ -69,7 +71,8 @@ Case pack(const SafetensorsFolder& inputs, int64_t image_token) {
       if (mask[static_cast<size_t>(i)]) kept.push_back(i);
     for (size_t k = 0; k < kept.size(); ++k) {
       const size_t i = static_cast<size_t>(kept[k]);
-      if (ids[i] == image_token) c.batch.media_positions["image"].push_back(c.batch.size());
+      for (const auto& [kind, token] : media_tokens)
+        if (ids[i] == token) c.batch.media_positions[kind].push_back(c.batch.size());
       c.batch.tokens.push_back(ids[i]);
       c.batch.labels.push_back(k + 1 < kept.size() ? labels[static_cast<size_t>(kept[k + 1])] : kIgnoreLabel);
       c.batch.positions.push_back(static_cast<int64_t>(k));
@@ -78,7 +81,8 @@ Case pack(const SafetensorsFolder& inputs, int64_t image_token) {
     c.batch.sample_starts.push_back(c.batch.size());
     c.batch.sample_ids.push_back(static_cast<uint64_t>(row));
   }
-  if (inputs.contains("pixel_values")) c.batch.media["pixel_values"] = inputs.read("pixel_values");
+  for (const char* tensor : {"pixel_values", "pixel_values_videos", "input_features"})
+    if (inputs.contains(tensor)) c.batch.media[tensor] = inputs.read(tensor);
   return c;
 }
 
@@ -115,7 +119,7 @@ bool run(const std::filesystem::path& folder) {
   const LlavaConfig config = model_config(options);
   auto graph = build_graph(options);
   const SafetensorsFolder inputs(folder / "inputs.safetensors"), expected(folder / "expected.safetensors");
-  const Case c = pack(inputs, config.image_token_index);
+  const Case c = pack(inputs, config);
   std::printf("%s: %lld positions, %lld labels\n", folder.c_str(), static_cast<long long>(c.batch.size()),
               static_cast<long long>(c.batch.label_count()));
   Report report;

@@ -28,6 +28,21 @@ TEST(HuggingFaceConfig, FromScratchHasTheFormOfTransformers) {
       hugging_face_config(parse("model: {vision: {a: 1}, text: {a: 1}}")).contains("image_token_index"));
 }
 
+TEST(HuggingFaceConfig, VideoAndSoundAreThereWhereAskedFor) {
+  const json config = hugging_face_config(
+      parse("model: {vision: {a: 1}, text: {a: 1}, audio: {d_model: 8}, video: {frames: 4}, video_token_index: 260, "
+            "audio_token_index: 261}"));
+  EXPECT_EQ(config["audio_config"], json::parse(R"({"d_model": 8, "model_type": "qwen2_audio_encoder"})"));
+  EXPECT_EQ(config["audio_token_index"], 261);
+  EXPECT_EQ(config["video_token_index"], 260);
+  EXPECT_EQ(config["video_frames"], 4);
+  EXPECT_FALSE(config.contains("spatial_pool_stride"));
+  const json plain = hugging_face_config(parse("model: {vision: {a: 1}, text: {a: 1}}"));
+  for (const char* key : {"audio_config", "audio_token_index", "video_token_index", "video_frames", "spatial_pool_stride"})
+    EXPECT_FALSE(plain.contains(key)) << key;
+  EXPECT_THROW(parse("model: {path: a, audio: {d_model: 8}}"), ConfigError);
+}
+
 TEST(HuggingFaceConfig, NothingOrHalfAModelIsRefused) {
   for (const char* text : {"", "model: {vision: {a: 1}}", "model: {text: {a: 1}}"}) {
     try {

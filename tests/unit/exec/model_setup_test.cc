@@ -39,6 +39,22 @@ TEST(ModelInputs, AutoImageTokenIsTheTokenizers) {
   EXPECT_EQ(given.samples.image_token, 260);
 }
 
+TEST(ModelInputs, VideoAndSoundTakeTheTokenizersTokensWhereAskedFor) {
+  const LlavaConfig plain = check_model_inputs(tiny()).model;
+  EXPECT_FALSE(plain.video || plain.audio);
+  const LlavaConfig omni = check_model_inputs(tiny([](Config& c) {
+                             c.model.video.frames = 4;
+                             c.model.video.pool = 1;
+                             c.model.audio = {{"d_model", 8}, {"encoder_attention_heads", 2}, {"max_source_positions", 10}};
+                           })).model;
+  EXPECT_EQ(omni.video_token_index, 260);
+  EXPECT_EQ(omni.video->frames, 4);
+  EXPECT_EQ(omni.positions_per_frame(), 4);
+  EXPECT_EQ(omni.audio_token_index, 261);
+  EXPECT_EQ(omni.audio->positions_per_clip(), 5);
+  EXPECT_EQ(check_model_inputs(tiny([](Config& c) { c.model.video_token_index = 262; })).model.video_token_index, 262);
+}
+
 TEST(ModelInputs, ConfigJsonWinsOverTheTokenizer) {
   char name[] = "/tmp/mso-setup-XXXXXX";
   const std::filesystem::path folder = ::mkdtemp(name);

@@ -48,6 +48,9 @@ TEST(ByteTokenizer, BytesAndSpecialTokens) {
   EXPECT_EQ(tokenizer->encode("", true), (Ids{257}));
   EXPECT_EQ(tokenizer->vocabulary_size(), 264);
   EXPECT_EQ(tokenizer->token_id("<image>"), 259);
+  EXPECT_EQ(tokenizer->token_id("<video>"), 260);
+  EXPECT_EQ(tokenizer->token_id("<audio>"), 261);
+  EXPECT_EQ(tokenizer->encode("<video>b<audio>"), (Ids{260, 98, 261}));
   EXPECT_EQ(tokenizer->token_id("\u0120"), 32);
   EXPECT_EQ(tokenizer->token_id("nothing"), std::nullopt);
   EXPECT_EQ(tokenizer->bos_id(), 257);

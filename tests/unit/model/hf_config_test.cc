@@ -44,6 +44,17 @@ Json small() {
             {"num_hidden_layers", 2},
             {"num_attention_heads", 4}}}};
 }
+// With video and sound.
+Json omni() {
+  Json json = small();
+  json["video_token_index"] = 8;
+  json["video_frames"] = 6;
+  json["spatial_pool_stride"] = 1;
+  json["audio_token_index"] = 7;
+  json["audio_config"] = {{"num_mel_bins", 5},           {"d_model", 12},         {"encoder_layers", 2},
+                          {"encoder_attention_heads", 2}, {"encoder_ffn_dim", 20}, {"max_source_positions", 7}};
+  return json;
+}
 LlavaConfig parse(const Json& json, bool strict = false) {
   return parse_llava_config(json.dump(), "test", strict);
 }
@@ -159,6 +170,76 @@ TEST(LlavaConfig, RefusesImpossibleSizes) {
   EXPECT_THROW(parse_llava_config("[]", "test"), Error);
 }
 
+TEST(LlavaConfig, ReadsVideoAndSoundUnderTheNamesOfTransformers) {
+  const LlavaConfig none = parse(small());
+  EXPECT_FALSE(none.audio);
+  EXPECT_FALSE(none.video);
+  EXPECT_EQ(none.positions_per_frame(), 0);
+
+  for (bool strict : {false, true}) {
+    const LlavaConfig c = parse(omni(), strict);
+    EXPECT_EQ(c.video_token_index, 8);
+    EXPECT_EQ(c.video->frames, 6);
+    EXPECT_EQ(c.positions_per_frame(), 4);
+    EXPECT_EQ(c.audio_token_index, 7);
+    EXPECT_EQ(c.audio->num_mel_bins, 5);
+    EXPECT_EQ(c.audio->mel_frames(), 14);
+    EXPECT_EQ(c.audio->positions_per_clip(), 3);  // the odd last one is left out, as by AvgPool1d
+  }
+
+  Json json = small();
+  json["audio_config"] = {{"model_type", "qwen2_audio_encoder"}};  // Qwen2-Audio's own sizes
+  json["audio_token_id"] = 3;
+  json["video_token_id"] = 4;
+  const LlavaConfig defaults = parse(json);
+  EXPECT_EQ(defaults.audio_token_index, 3);
+  EXPECT_EQ(defaults.audio->d_model, 1280);
+  EXPECT_EQ(defaults.audio->encoder_layers, 32);
+  EXPECT_EQ(defaults.audio->positions_per_clip(), 750);
+  EXPECT_EQ(defaults.video_token_index, 4);
+  EXPECT_EQ(defaults.video->pool, 2);
+  EXPECT_EQ(defaults.positions_per_frame(), 1);
+  json["spatial_pool_stride"] = 1;
+  json["vision_feature_select_strategy"] = "full";
+  EXPECT_EQ(parse(json).positions_per_frame(), 4);  // no class token in a grid
+  EXPECT_EQ(parse(json).positions_per_image(), 5);
+  json.erase("video_token_id");
+  EXPECT_FALSE(parse(json).video);  // a stride alone asks for nothing
+}
+
+TEST(LlavaConfig, RefusesVideoAndSoundThatCannotBe) {
+  auto with_omni = [](const std::string& pointer, const Json& value) {
+    Json json = omni();
+    json[Json::json_pointer(pointer)] = value;
+    return json;
+  };
+  refused(with_omni("/audio_config/model_type", "whisper"), "whisper");
+  refused(with_omni("/audio_config/d_model", 13), "d_model");
+  refused(with_omni("/audio_config/encoder_attention_heads", 5), "encoder_attention_heads");
+  refused(with_omni("/audio_config/max_source_positions", 1), "max_source_positions");
+  refused(with_omni("/audio_config/activation_function", "relu"), "relu");
+  refused(with_omni("/audio_config/dropout", 0.1), "dropout");
+  refused(with_omni("/audio_config/encoder_layerdrop", 0.1), "encoder_layerdrop");
+  refused(with_omni("/audio_config/scale_embedding", true), "scale_embedding");
+  refused(with_omni("/audio_config/num_mel_bin", 3), "did you mean 'num_mel_bins'", true);
+  refused(with_omni("/audio_token_index", 10), "audio_token_index 10 is not below");
+  refused(with_omni("/audio_token_index", 9), "is the image token");
+  refused(with_omni("/video_token_index", 7), "is the audio token");
+  refused(with_omni("/video_token_index", 9), "is the image token");
+  refused(with_omni("/video_frames", 0), "video_frames");
+  refused(with_omni("/spatial_pool_stride", 3), "spatial_pool_stride 3 is more than the 2 patches");
+  refused(with_omni("/spatial_pool_mode", "max"), "spatial_pool_mode");
+  Json json = omni();
+  json.erase("audio_token_index");
+  refused(json, "audio_config without audio_token_index");
+  json = omni();
+  json.erase("video_token_index");
+  refused(json, "video without video_token_index");
+  json = omni();
+  json.erase("audio_config");
+  refused(json, "audio_token_index without audio_config", true);
+}
+
 TEST(LlavaConfig, StrictNamesTheNearestKey) {
   EXPECT_NO_THROW(parse(small(), true));
   EXPECT_NO_THROW(parse(with("/text_config/hiden_size", 16)));
@@ -175,7 +256,7 @@ TEST(LlavaConfig, SurvivesAnExport) {
                                                               {"high_freq_factor", 4.0},
                                                               {"original_max_position_embeddings", 64}}),
                            with("/tie_word_embeddings", true), with("/vision_feature_layer", {-2, 1}),
-                           with("/vision_config/hidden_act", "gelu")}) {
+                           with("/vision_config/hidden_act", "gelu"), omni()}) {
     const std::string once = exported_config(parse(json), json.dump());
     EXPECT_EQ(exported_config(parse(Json::parse(once)), once), once);
     EXPECT_FALSE(
@@ -227,6 +308,38 @@ TEST(Parameters, FreezeByStageAndPattern) {
   EXPECT_EQ(count({"language_model.lm_head.weight", "language_model.lm_*"}), unused + 1);
   EXPECT_THROW(count({"proj"}), Error);
   EXPECT_THROW(count({"projector", "nothing*"}), Error);
+}
+
+TEST(Parameters, SoundHasThoseOfQwen2Audio) {
+  const auto specs = llava_parameters(parse(omni()));
+  auto find = [&](const std::string& name) {
+    auto it = std::ranges::find(specs, name, &ParameterSpec::name);
+    EXPECT_NE(it, specs.end()) << name;
+    return it == specs.end() ? ParameterSpec() : *it;
+  };
+  EXPECT_EQ(find("audio_tower.conv1.weight").shape, (std::vector<int64_t>{12, 5, 3}));
+  EXPECT_EQ(find("audio_tower.conv2.weight").shape, (std::vector<int64_t>{12, 12, 3}));
+  EXPECT_EQ(find("audio_tower.layers.1.fc2.weight").shape, (std::vector<int64_t>{12, 20}));
+  EXPECT_EQ(find("audio_projector.linear.weight").shape, (std::vector<int64_t>{16, 12}));
+  EXPECT_EQ(std::ranges::count(specs, "audio_tower.layers.0.self_attn.k_proj.bias", &ParameterSpec::name), 0);
+  EXPECT_EQ(std::ranges::count(specs, "audio_encoder", &ParameterSpec::stage), 4 + 1 + 2 * 15 + 2);
+
+  // sinusoids() of modeling_whisper.py
+  const ParameterSpec positions = find("audio_tower.embed_positions.weight");
+  std::vector<float> values(7 * 12);
+  initialise(positions, 1, values.data());
+  for (int p = 0; p < 7; ++p)
+    for (int k = 0; k < 6; ++k) {
+      const double angle = p * std::pow(10000.0, -k / 5.0);
+      EXPECT_NEAR(values[static_cast<size_t>(p * 12 + k)], std::sin(angle), 1e-5);
+      EXPECT_NEAR(values[static_cast<size_t>(p * 12 + 6 + k)], std::cos(angle), 1e-5);
+    }
+  const std::vector<bool> frozen = frozen_parameters(specs, {});
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].stage == "audio_encoder") EXPECT_EQ(frozen[i], specs[i].name == positions.name);
+  }
+  for (const char* name : {"audio_tower.conv1.bias", "model.audio_tower.conv1.bias"})
+    EXPECT_EQ(logical_name(name), "audio_tower.conv1.bias");
 }
 
 TEST(Parameters, MatricesOfOneInputAreAdjacent) {

@@ -99,6 +99,40 @@ TEST(ModelSummary, CountsImagePositions) {
   EXPECT_EQ(summarise_llava(fixture().at("llava-1.5-7b").at("config")).image_positions, 576);
 }
 
+TEST(ModelSummary, VideoAndSoundAreCounted) {
+  json omni = small();  // 16 patches of an image, decoder of 64
+  omni["video_token_index"] = 301;
+  omni["audio_token_index"] = 302;
+  omni["audio_config"] = {{"num_mel_bins", 20},           {"d_model", 24},         {"encoder_layers", 2},
+                          {"encoder_attention_heads", 4}, {"encoder_ffn_dim", 40}, {"max_source_positions", 12}};
+  const ModelSummary plain = summarise_llava(small()), model = summarise_llava(omni);
+  EXPECT_EQ(plain.frame_positions, 0);
+  EXPECT_EQ(plain.audio_positions, 0);
+  EXPECT_EQ(model.frame_positions, 4);
+  EXPECT_EQ(model.audio_positions, 6);
+  ASSERT_EQ(model.stages.size(), 5u);
+  EXPECT_EQ(model.stages[2].name, "audio_encoder");
+  EXPECT_EQ(model.stages[3].name, "audio_projector");
+  EXPECT_EQ(stage(model, "audio_projector").parameters, 24 * 64 + 64);
+  const int64_t layer = 4 * 24 * 24 + 3 * 24 + 4 * 24 + 2 * 24 * 40 + 40 + 24, positions = 12 * 24;
+  EXPECT_EQ(stage(model, "audio_encoder").parameters,
+            3 * 20 * 24 + 24 + 3 * 24 * 24 + 24 + positions + 2 * layer + 2 * 24);
+  EXPECT_EQ(stage(model, "audio_encoder").trainable_parameters, stage(model, "audio_encoder").parameters - positions);
+  // Two rows behind the convolutions for each position: matrices, the first convolution twice, attention scores.
+  EXPECT_DOUBLE_EQ(stage(model, "audio_encoder").flops_per_position,
+                   2 * (2.0 * (2 * 3 * 20 * 24 + 3 * 24 * 24 + 2 * (4 * 24 * 24 + 2 * 24 * 40)) + 4.0 * 2 * 12 * 24));
+  // A frame has as many patches as an image and a quarter of the positions.
+  EXPECT_DOUBLE_EQ(stage(model, "vision_encoder").flops_per_position,
+                   4 * stage(plain, "vision_encoder").flops_per_position);
+  EXPECT_EQ(stage(model, "llm_decoder"), [&] {
+    StageSummary same = stage(plain, "llm_decoder");
+    same.inputs.push_back("audio_projector");
+    return same;
+  }());
+  EXPECT_EQ(summarise_llava(omni, {"audio_encoder"}).trainable_parameters(),
+            model.trainable_parameters() - stage(model, "audio_encoder").trainable_parameters);
+}
+
 TEST(ModelSummary, FlopsOfTheDecoderAreTwoPerMatrixWeight) {
   // Everything but the looked-up embeddings and the norms.
   const StageSummary decoder = stage(summarise_llava(small()), "llm_decoder");

@@ -14,8 +14,8 @@ ModelSummary model() {
   ModelSummary model;
   model.family = "llava";
   model.stages = {{"vision_encoder", 1000, 800, 1e3, 10, 5},
-                  {"projector", 200, 200, 1e2, 4, 4},
-                  {"llm_decoder", 5000, 5000, 1e4, 40, 8}};
+                  {"projector", 200, 200, 1e2, 4, 4, {"vision_encoder"}},
+                  {"llm_decoder", 5000, 5000, 1e4, 40, 8, {"projector"}}};
   model.image_positions = 16;
   model.image_size = 28;
   model.vocabulary = 320;
@@ -181,6 +181,11 @@ TEST(MemoryEstimate, BeforeTheFirstTrainedStageNothingIsKept) {
   const MemoryEstimate m = estimate_memory(projector_only, Config(), 1);
   EXPECT_EQ(m.stages[0].activations, 0);
   EXPECT_GT(m.stages[2].activations, 0);  // the gradient passes through the frozen decoder
+  // A frozen encoder beside others keeps nothing, whatever those train.
+  projector_only.stages.insert(projector_only.stages.begin() + 2, {"audio_encoder", 300, 0, 1e2, 4, 4});
+  const MemoryEstimate beside = estimate_memory(projector_only, Config(), 1);
+  EXPECT_EQ(beside.stages[2].activations, 0);
+  EXPECT_EQ(beside.stages[3].activations, m.stages[2].activations);
   EXPECT_EQ(m.stages[2].gradients, 0);
 }
 
