@@ -3,6 +3,7 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/joined.h"
 #include "io/tokenizer_bytes.h"
 #include "io/utf8.h"
 
@@ -69,15 +70,6 @@ Tokens byte_fallback(const Tokens& tokens) {
   }
   flush();
   return out;
-}
-
-std::string joined(const Tokens& tokens, std::string_view between) {
-  std::string text;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (i > 0) text += between;
-    text += tokens[i];
-  }
-  return text;
 }
 
 // Takes up to `start` characters `c` off the front, `stop` off the end.

@@ -20,6 +20,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kBacklog = 4096;
 constexpr size_t kMaxLine = 256, kMaxName = 128;
+// Peers that have connected and said nothing: for how long, how many of them at a time, how many in all, and how
+// many connections are taken between two looks at the others.
+constexpr double kPatienceS = 0.5;
+constexpr size_t kMaxPeers = 256, kMaxStrangers = 100000;
+constexpr int kAtOnce = 64;
 
 Clock::time_point after(double seconds) {
   return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
@@ -73,6 +78,25 @@ bool parse_confirmation(std::string_view line, std::string_view secret, NodeOfSt
          parse_number(line.substr(first + 1, second - first - 1), node.node_index);
 }
 
+// Who has connected and not said all yet.
+struct Peer {
+  FileDescriptor socket;
+  std::string line;
+  Clock::time_point end;
+
+  // Reads what is there. True: there will be no more.
+  bool receive() {
+    while (line.size() < kMaxLine && !line.ends_with('\n')) {
+      char buffer[kMaxLine];
+      const ssize_t n = ::recv(socket.get(), buffer, sizeof buffer - line.size(), 0);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return n == 0 || errno != EAGAIN;
+      line.append(buffer, static_cast<size_t>(n));
+    }
+    return true;
+  }
+};
+
 }  // namespace
 
 std::optional<ConfirmationBox> ConfirmationBox::open(std::pair<uint16_t, uint16_t> ports) {
@@ -102,32 +126,58 @@ std::string ConfirmationBox::ticket() const {
   return std::to_string(port_) + ":" + secret_;
 }
 
-std::set<NodeOfStep> ConfirmationBox::collect(size_t expected, double deadline_s) {
-  std::set<NodeOfStep> nodes;
+Confirmations ConfirmationBox::collect(size_t expected, double deadline_s) {
+  Confirmations found;
+  std::vector<Peer> peers;  // oldest first
   const auto end = after(deadline_s);
-  while (nodes.size() < expected) {
-    pollfd wanted = {socket_.get(), POLLIN, 0};
-    const int ready = ::poll(&wanted, 1, left_ms(end));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) break;
-    const FileDescriptor peer(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!peer.valid()) continue;
-    std::string line;
-    while (line.size() < kMaxLine && !line.ends_with('\n')) {
-      char buffer[kMaxLine];
-      const ssize_t n = ::recv(peer.get(), buffer, sizeof buffer - line.size(), 0);
-      if (n > 0) {
-        line.append(buffer, static_cast<size_t>(n));
+  const auto settle = [&](Peer& peer) {
+    NodeOfStep node;
+    if (parse_confirmation(peer.line, secret_, node))
+      found.nodes.insert(node);
+    else
+      ++found.strangers;
+    peer.socket.reset();
+  };
+  while (found.nodes.size() < expected && left_ms(end) > 0 && found.strangers < kMaxStrangers) {
+    std::vector<pollfd> wanted = {{socket_.get(), POLLIN, 0}};
+    int wait = left_ms(end);
+    for (const Peer& peer : peers) {
+      wanted.push_back({peer.socket.get(), POLLIN, 0});
+      wait = std::min(wait, left_ms(peer.end));
+    }
+    const int ready = ::poll(wanted.data(), wanted.size(), wait);
+    if (ready < 0 && errno != EINTR) break;
+    for (size_t i = 0; i < peers.size(); ++i)
+      if ((ready > 0 && wanted[i + 1].revents && peers[i].receive()) || left_ms(peers[i].end) == 0) settle(peers[i]);
+    std::erase_if(peers, [](const Peer& peer) { return !peer.socket.valid(); });
+    if (ready <= 0 || !wanted[0].revents) continue;
+    // A good peer has sent its line long ago: it is read at once, and waits for none of the others.
+    for (int i = 0; i < kAtOnce && found.nodes.size() < expected; ++i) {
+      Peer peer;
+      peer.socket = FileDescriptor(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!peer.socket.valid()) {
+        // Out of descriptors: those of peers that say nothing are needed.
+        if ((errno == EMFILE || errno == ENFILE) && !peers.empty()) {
+          settle(peers.front());
+          peers.erase(peers.begin());
+        }
+        break;
+      }
+      peer.end = std::min(end, after(kPatienceS));
+      if (peer.receive()) {
+        settle(peer);
         continue;
       }
-      if (n == 0 || (errno != EAGAIN && errno != EINTR)) break;
-      pollfd data = {peer.get(), POLLIN, 0};
-      if (::poll(&data, 1, std::min(left_ms(end), 200)) <= 0) break;
+      if (peers.size() >= kMaxPeers) {
+        settle(peers.front());
+        peers.erase(peers.begin());
+      }
+      peers.push_back(std::move(peer));
     }
-    NodeOfStep node;
-    if (parse_confirmation(line, secret_, node)) nodes.insert(node);
   }
-  return nodes;
+  for (Peer& peer : peers)
+    if (found.nodes.size() < expected) settle(peer);
+  return found;
 }
 
 bool send_confirmation(const std::string& address, std::string_view ticket, const NodeOfStep& node,

@@ -21,15 +21,22 @@ struct NodeOfStep {
   auto operator<=>(const NodeOfStep&) const = default;
 };
 
+struct Confirmations {
+  std::set<NodeOfStep> nodes;
+  // Connections that brought no confirmation of this step: anybody who reaches the port can make them, and so
+  // many that a node's does not get through. Where there were any, a node that is missing proves nothing.
+  size_t strangers = 0;
+};
+
 class ConfirmationBox {
  public:
   // Listens on a port of `ports` ({0, 0}: any). None where that cannot be had.
   static std::optional<ConfirmationBox> open(std::pair<uint16_t, uint16_t> ports);
   // For the nodes: "PORT:SECRET".
   std::string ticket() const;
-  // All that has arrived so far; waits no longer than `deadline_s` in all. Stops early where `expected` have
-  // come.
-  std::set<NodeOfStep> collect(size_t expected, double deadline_s);
+  // All that has arrived so far; takes no longer than `deadline_s` in all, whatever peers do. Stops early where
+  // `expected` have come.
+  Confirmations collect(size_t expected, double deadline_s);
 
  private:
   FileDescriptor socket_;

@@ -20,7 +20,8 @@ namespace mso {
 
 namespace {
 
-constexpr double kRemoveDeadlineS = 0.5;
+// All tasks of a step together.
+constexpr double kRemoveBudgetS = 0.5;
 
 class CpuPreparation : public Preparation {
  public:
@@ -58,7 +59,7 @@ class CpuPreparation : public Preparation {
     if (!on_ || !use_cgroups_) return;
     const CgroupMounts mounts = find_cgroup_mounts();
     const auto parent = task_cgroup(mounts, facts, pid);
-    if (!parent) throw Error("no cgroup for decoder threads", "task " + std::to_string(local_id), "ConstrainCores=yes in cgroup.conf");
+    if (!parent) throw Error("no cgroup for decoder threads", "task " + std::to_string(local_id), "ProctrackType=proctrack/cgroup, TaskPlugin=task/cgroup and ConstrainCores=yes in cgroup.conf");
     const TaskCpus mine = plan_for(facts, local_id, cpuset_of(*parent), true).tasks.at(local_id);
     make_decoder_cgroups(mounts, *parent, child_name(local_id), mine.image, mine.video, facts.uid,
                          static_cast<int>(facts.local_tasks));
@@ -143,9 +144,15 @@ class CpuPreparation : public Preparation {
     return plan_cpu_sets(input);
   }
 
-  // Where a task's decoder threads can be held: v1: the step's cpuset, v2: the task's own cgroup.
+  // Where a task's decoder threads can be held: v1: the step's cpuset, v2: the task's own cgroup. None where Slurm made
+  // none for the task: what it is in then is not the job's.
   static std::optional<std::filesystem::path> task_cgroup(const CgroupMounts& mounts, const StepFacts& facts, pid_t pid) {
-    if (mounts.version == 2) return cgroup_of(mounts, pid);
+    if (mounts.version == 2) {
+      const auto group = cgroup_of(mounts, pid);
+      if (!group) return std::nullopt;
+      const std::string below = group->string().substr(std::min(mounts.unified.string().size(), group->string().size()));
+      return is_task_cgroup(below, facts.job.job, facts.step, facts.node) ? group : std::nullopt;
+    }
     const auto found = step_cgroups(mounts, facts.job.job, facts.step, facts.node);
     return found.empty() ? std::nullopt : std::optional(found.front());
   }
@@ -155,14 +162,15 @@ class CpuPreparation : public Preparation {
     task.notes.push_back(what);
   }
 
-  static void remove_children(const StepFacts& facts, const std::string& name) {
+  void remove_children(const StepFacts& facts, const std::string& name) {
     const CgroupMounts mounts = find_cgroup_mounts();
     for (const auto& parent : step_cgroups(mounts, facts.job.job, facts.step, facts.node))
-      for (const std::string& left : remove_decoder_cgroups(parent, name, kRemoveDeadlineS))
+      for (const std::string& left : remove_decoder_cgroups(parent, name, remove_budget_s_))
         log_line(LogLine("cgroup").add("job", facts.job.job).add("left", left), true);
   }
 
   bool on_ = false, prod_ = false, use_cgroups_ = false;
+  double remove_budget_s_ = kRemoveBudgetS;
   CpuRequest request_;
   std::string io_priority_;
   std::vector<CpuFact> cpus_;

@@ -100,7 +100,11 @@ std::optional<RunDirectory> RunDirectory::open(const std::filesystem::path& path
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 022) != 0)
     throw Error("the plugin's folder is not safe", path.string(),
                 "it must be a folder of root's that nobody else may write to; move it away");
-  return RunDirectory(path);
+  // As the kernel names it in its table of mounts: a folder above may be a link.
+  std::error_code failed;
+  const std::filesystem::path real = std::filesystem::canonical(path, failed);
+  if (failed) throw system_error("cannot use the plugin's folder", path.string(), failed.value());
+  return RunDirectory(real);
 }
 
 std::vector<JobName> RunDirectory::jobs() const {

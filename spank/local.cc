@@ -7,11 +7,11 @@
 #include <cstdlib>
 
 #include "base/file.h"
+#include "base/subprocess.h"
 #include "spank/confirmation.h"
 #include "spank/hooks.h"
 #include "spank/log_line.h"
 #include "spank/options.h"
-#include "spank/subprocess.h"
 #include "spank/user_request.h"
 
 namespace mso {
@@ -106,8 +106,16 @@ void srun_exit(const HookCall&) {
   StepOfSrun& step = step_of_srun();
   // Where srun fails anyway, it has said why.
   if (!step.box || step.exit_status != 0) return;
-  const std::set<NodeOfStep> confirmed = step.box->collect(step.expected, kCollectDeadlineS);
+  const auto [confirmed, strangers] = step.box->collect(step.expected, kCollectDeadlineS);
   if (confirmed.size() >= step.expected) return;
+  if (strangers > 0) {
+    // Whoever can make srun's port busy must not decide how srun ends.
+    slurm_error(
+        "mso: warning: not known whether the plugin ran on %s: %zu connections that are not of this step came to "
+        "srun's port and may have kept a node's from it (confirm= in spank_mso(8))",
+        missing_nodes(step, confirmed).c_str(), strangers);
+    return;
+  }
   slurm_error(
       "mso: the plugin did not run on %s: the step was not prepared there (is spank_mso.so in plugstack.conf "
       "on every node? "

@@ -14,8 +14,8 @@ libmso_spank_la_SOURCES = \
   spank/slice_preparation.cc \
   spank/snapshot_mount.cc spank/snapshot_mount.h \
   spank/snapshot_preparation.cc \
-  spank/subprocess.cc spank/subprocess.h \
   spank/tear_down.cc spank/tear_down.h \
+  spank/tmpfs.cc spank/tmpfs.h \
   spank/user_request.cc spank/user_request.h
 EXTRA_DIST += spank/spank_mso.map
 

@@ -30,6 +30,11 @@ class NvmePreparation : public Preparation {
     // The runtime compares the drives of all nodes when it starts, and what it does then is the same choice.
     step.variables.set("MSO_CHECK", check_mode_name(step.request.check));
     if (step.request.nvme.empty() || !is_task_step(step.facts.step)) return;
+    if (step.arguments.nvme_max > 0 && lanes_of(step.request.nvme) > step.arguments.nvme_max)
+      throw Error("more NVMe lanes than the administrator allows a job",
+                  format_nvme_request(step.request.nvme) + ": " + std::to_string(lanes_of(step.request.nvme)) + " of at most " +
+                      std::to_string(step.arguments.nvme_max),
+                  "lower --mso-nvme", ExitCode::kBadUsage);
     const auto refuse_or_note = [&](const std::string& what, const std::string& problem, const std::string& instead) {
       if (step.request.check == CheckMode::kProd)
         throw Error(what, problem, "ask for less, or --mso-check=staging", ExitCode::kBadUsage);

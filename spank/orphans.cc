@@ -10,17 +10,19 @@
 #include <charconv>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "node/cgroup.h"
 
 namespace mso {
 
 namespace {
 
 // Root in the plugin; in unit tests whoever runs them.
-const uid_t kDaemonOwner = ::geteuid();
+const uid_t kDaemonUser = ::getuid();
 
 std::string read_small(const std::filesystem::path& path) {
   try {
@@ -42,23 +44,53 @@ void each_process(const std::filesystem::path& proc, F&& visit) {
   }
 }
 
-// The program it runs; empty where it has ended and only waits to be reaped.
-std::string program_of(const std::filesystem::path& process) {
-  std::error_code error;
-  return std::filesystem::read_symlink(process / "exe", error).string();
-}
-
-// Slurm's own, which end by themselves. By the whole path's last part and by owner: a user may call a program
-// so too.
-bool is_step_daemon(const std::filesystem::path& process) {
+// Threads beside the first one; visits none where there are no others.
+template <typename F>
+void each_thread(const std::filesystem::path& process, F&& visit) {
   struct stat info;
-  const std::string program = std::filesystem::path(program_of(process)).filename().string();
-  return (program == "slurmstepd" || program == "slurmd") && ::stat(process.c_str(), &info) == 0 &&
-         info.st_uid == kDaemonOwner;
+  // A link for each, and two: saves listing those of every thread of the kernel.
+  if (::stat((process / "task").c_str(), &info) == 0 && info.st_nlink == 3) return;
+  each_process(process / "task", [&](pid_t, const std::filesystem::path& thread) { visit(thread); });
 }
 
-bool is_member(const std::filesystem::path& process, uint32_t job, std::string_view node) {
-  const std::string text = read_small(process / "cgroup");  // lines "4:cpuset:/path"
+std::string exe_of(const std::filesystem::path& process_or_thread) {
+  std::error_code error;
+  return std::filesystem::read_symlink(process_or_thread / "exe", error).string();
+}
+
+// The program it runs; empty where it has ended and only waits to be reaped. A first thread that has ended
+// does not tell, others do.
+std::string program_of(const std::filesystem::path& process) {
+  std::string program = exe_of(process);
+  if (program.empty())
+    each_thread(process, [&](const std::filesystem::path& thread) {
+      if (program.empty()) program = exe_of(thread);
+    });
+  return program;
+}
+
+// The real user it runs as. Not whose the folder in /proc is: that of a process that cannot be dumped is
+// root's, and everybody can make such a process.
+std::optional<uid_t> user_of(const std::filesystem::path& process) {
+  const std::string text = read_small(process / "status");
+  constexpr std::string_view kField = "\nUid:\t";
+  const size_t at = text.find(kField);
+  if (at == std::string::npos) return std::nullopt;
+  uid_t user = 0;
+  const char* begin = text.data() + at + kField.size();
+  if (std::from_chars(begin, text.data() + text.size(), user).ec != std::errc()) return std::nullopt;
+  return user;
+}
+
+// Slurm's own, which end by themselves. By the program's name (Debian: "slurmstepd-wlm"; "slurmstepd (deleted)"
+// where its file was replaced since) and by user: a user may call a program so too.
+bool is_step_daemon(const std::filesystem::path& process) {
+  const std::string program = std::filesystem::path(program_of(process)).filename().string();
+  return (program.starts_with("slurmstepd") || program.starts_with("slurmd")) && user_of(process) == kDaemonUser;
+}
+
+bool names_job(const std::filesystem::path& cgroup_file, uint32_t job, std::string_view node) {
+  const std::string text = read_small(cgroup_file);  // lines "4:cpuset:/path"
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view line = std::string_view(text).substr(begin, end - begin);
@@ -70,33 +102,29 @@ bool is_member(const std::filesystem::path& process, uint32_t job, std::string_v
   return false;
 }
 
-}  // namespace
-
-bool is_cgroup_of_job(std::string_view path, uint32_t job, std::string_view node) {
-  const std::string wanted = "job_" + std::to_string(job);
-  std::vector<std::string_view> parts;
-  while (!path.empty()) {
-    const std::string_view part = path.substr(0, path.find('/'));
-    if (!part.empty()) parts.push_back(part);
-    path.remove_prefix(std::min(path.size(), part.size() + 1));
-  }
-  const auto of_node = [node](std::string_view name) { return !node.empty() && name == node; };
-  for (size_t i = 1; i < parts.size(); ++i) {
-    if (parts[i] != wanted) continue;
-    const std::string_view above = parts[i - 1];
-    constexpr std::string_view kScope = "slurmstepd.scope";
-    if (above == kScope) return true;
-    if (above.ends_with(kScope) && above.size() > kScope.size() + 1 &&
-        above[above.size() - kScope.size() - 1] == '_')
-      return of_node(above.substr(0, above.size() - kScope.size() - 1));
-    if (i >= 2 && above.starts_with("uid_")) {
-      const std::string_view root = parts[i - 2];
-      if (root == "slurm") return true;
-      if (root.starts_with("slurm_")) return of_node(root.substr(6));
-    }
-  }
-  return false;
+bool is_member(const std::filesystem::path& process, uint32_t job, std::string_view node) {
+  if (names_job(process / "cgroup", job, node)) return true;
+  if (!exe_of(process).empty()) return false;
+  // The first thread has ended: v1 says "/" of it.
+  bool member = false;
+  each_thread(process, [&](const std::filesystem::path& thread) {
+    member = member || names_job(thread / "cgroup", job, node);
+  });
+  return member;
 }
+
+// "12.0" of "slurmstepd: [12.0]" where a slurmstepd works for the job; else empty.
+std::string step_of_daemon(const std::filesystem::path& process, uint32_t job) {
+  // Whose it is comes first: reading a command line can block on a hostile process.
+  if (!is_step_daemon(process)) return "";
+  constexpr std::string_view kTitle = "slurmstepd: [";
+  const std::string title = read_small(process / "cmdline");
+  const std::string name = std::to_string(job) + ".";
+  if (!title.starts_with(kTitle) || !std::string_view(title).substr(kTitle.size()).starts_with(name)) return "";
+  return title.substr(kTitle.size(), title.find(']') - kTitle.size());
+}
+
+}  // namespace
 
 std::vector<pid_t> processes_of_job(uint32_t job, std::string_view node, const std::filesystem::path& proc) {
   std::vector<pid_t> found;
@@ -109,12 +137,23 @@ std::vector<pid_t> processes_of_job(uint32_t job, std::string_view node, const s
 }
 
 bool has_step_daemon(uint32_t job, const std::filesystem::path& proc) {
-  // slurmstepd: [JOB.STEP]
-  const std::string title = "slurmstepd: [" + std::to_string(job) + ".";
   bool found = false;
   each_process(proc, [&](pid_t, const std::filesystem::path& process) {
-    // Whose it is comes first: reading a command line can block on a hostile process.
-    if (!found && is_step_daemon(process) && read_small(process / "cmdline").starts_with(title)) found = true;
+    found = found || !step_of_daemon(process, job).empty();
+  });
+  return found;
+}
+
+bool is_at_work(uint32_t job, std::string_view node, uid_t user, const std::filesystem::path& proc) {
+  const std::string whole = std::to_string(job) + ".extern";
+  bool found = false;
+  each_process(proc, [&](pid_t pid, const std::filesystem::path& process) {
+    if (found || pid == ::getpid()) return;
+    const std::string step = step_of_daemon(process, job);
+    found = !step.empty() && step != whole;
+    // The processes Slurm keeps in a job's cgroups are root's.
+    if (!found && user != kDaemonUser && user_of(process) == user)
+      found = is_member(process, job, node) && !program_of(process).empty();
   });
   return found;
 }
@@ -123,9 +162,11 @@ size_t kill_processes_of_job(uint32_t job, std::string_view node, double deadlin
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(deadline_s);
   std::set<pid_t> seen;
+  const CgroupMounts mounts = find_cgroup_mounts();
   for (;;) {
     const std::vector<pid_t> processes = processes_of_job(job, node);
     left = processes.size();
+    if (left > 0) kill_task_cgroups(mounts, job, std::string(node));
     for (pid_t pid : processes) {
       seen.insert(pid);
       // The number may belong to another process by now: hold it, look again, then kill what is held.

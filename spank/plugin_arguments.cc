@@ -10,6 +10,8 @@ namespace mso {
 
 namespace {
 
+constexpr int kMaxNvmeLanes = 1024;
+
 struct Argument {
   std::string name;
   std::function<bool(const std::string& value, PluginArguments& arguments)> set;  // false: not a value for it
@@ -59,6 +61,13 @@ const std::vector<Argument>& known_arguments() {
          return percent.has_value();
        },
        "a size from 1M to 16T, or 1% to 100% of the node's memory"},
+      {"nvme-max",
+       [](auto& v, auto& a) {
+         const auto lanes = parse_small_number(v, 1, kMaxNvmeLanes);
+         if (lanes) a.nvme_max = static_cast<int>(*lanes);
+         return lanes.has_value();
+       },
+       "PCIe lanes from 1 to 1024"},
       {"lock-timeout",
        [](auto& v, auto& a) {
          const auto seconds = parse_small_number(v, 1, 600);

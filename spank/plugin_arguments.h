@@ -20,6 +20,7 @@ struct PluginArguments {
   uint64_t snapshot_max = kMaxSnapshotBytes;      // snapshot-max=: of one job on a node
   uint64_t snapshot_node_max = 0;     // snapshot-node-max=SIZE: of all jobs on a node; 0: by percent
   int snapshot_node_percent = 50;     // snapshot-node-max=N%: of the node's memory
+  int nvme_max = 0;                   // nvme-max=LANES: of one job on a node; 0: no limit
   double lock_timeout_s = 10;         // lock-timeout=
   bool kill_orphans = true;           // orphans=kill|leave
   bool confirm = true;                // confirm=yes|no: srun makes sure that each node has the plugin

@@ -17,9 +17,12 @@
 
 namespace mso {
 
+// Slurm's numbers of steps that are none of the user's sruns.
+inline constexpr uint32_t kExternStep = 0xfffffffc, kBatchStep = 0xfffffffb, kInteractiveStep = 0xfffffffa;
+
 struct StepFacts {
   JobName job;
-  uint32_t step = 0;  // SLURM_BATCH_SCRIPT 0xfffffffb, interactive 0xfffffffa
+  uint32_t step = 0;
   uid_t uid = 0;
   gid_t gid = 0;
   uint32_t nodes = 0, node_index = 0, local_tasks = 0;
@@ -36,7 +39,7 @@ struct StepVariables {
 };
 
 struct StepContext {
-  const StepFacts& facts;
+  StepFacts& facts;  // the first preparation settles under which restart the job is kept
   const JobRequest& request;
   const PluginArguments& arguments;
   const RunDirectory& run;

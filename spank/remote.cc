@@ -21,8 +21,6 @@ namespace mso {
 
 namespace {
 
-// Steps that are not the user's program; batch (0xfffffffb) and interactive (0xfffffffa) ones are.
-constexpr uint32_t kExternStep = 0xfffffffc;
 constexpr double kConfirmDeadlineS = 1;
 // Larger than any node: how Slurm says that memory is not limited.
 constexpr uint64_t kMaxMemoryMiB = uint64_t{1} << 34;
@@ -65,8 +63,8 @@ std::string node_name() {
   return printable(host, 200);
 }
 
-// Slurm 22.05 does not tell steps by the item, only by the variable; a user who changes that one moves only
-// folders of the same job.
+// Slurm 22.05 does not tell it by the item, and srun's steps alone by the variable, which is the user's to change:
+// see settle_name in snapshot_mount.cc.
 uint32_t restart_count(spank_t spank) {
   const uint32_t count = spank_item_of<uint32_t>(spank, S_SLURM_RESTART_COUNT).value_or(0);
   const auto text = step_variable(spank, "SLURM_RESTART_COUNT", 16);
@@ -103,8 +101,8 @@ StepVariables variables_of(spank_t spank) {
 }
 
 std::string step_text(uint32_t step) {
-  if (step == 0xfffffffb) return "batch";
-  if (step == 0xfffffffa) return "interactive";
+  if (step == kBatchStep) return "batch";
+  if (step == kInteractiveStep) return "interactive";
   return std::to_string(step);
 }
 
@@ -128,7 +126,7 @@ void confirm_to_srun(spank_t spank) {
   const auto ticket = step_variable(spank, kConfirmVariable, 64),
              address = step_variable(spank, "SLURM_LAUNCH_NODE_IPADDR", 64);
   const Step& s = step();
-  if (!ticket || !address || s.facts.step >= kExternStep - 2) return;
+  if (!ticket || !address || !is_task_step(s.facts.step)) return;
   if (!send_confirmation(*address, *ticket, {s.facts.job.job, s.facts.node_index, s.facts.node},
                          kConfirmDeadlineS))
     slurm_debug("mso: srun at %s does not answer", printable(*address, 64).c_str());

@@ -1,15 +1,22 @@
 // GPU memory slices as a preparation: the sum is checked against the step's devices, and each task is told its device, who
 // shares it, and the slices.
-#include <sys/stat.h>
-
 #include "base/error.h"
 #include "node/gpu_slices.h"
 #include "spank/gpu_indices.h"
 #include "spank/preparation.h"
+#include "spank/tmpfs.h"
 
 namespace mso {
 
 namespace {
+
+// /tmp is everybody's: looks into the daemon's folder only where that is root's, and not at what a user put in its place.
+bool mps_daemon_runs() {
+  const auto folder = place_of("/tmp/nvidia-mps");
+  if (!folder || !folder->folder || folder->owner != 0) return false;
+  const auto control = place_of("/tmp/nvidia-mps/control");
+  return control && control->owner == 0;
+}
 
 class SlicePreparation : public Preparation {
  public:
@@ -39,8 +46,7 @@ class SlicePreparation : public Preparation {
     mps.admin_wants = step.arguments.mps && !devices.empty();
     mps.gres_mps = step.variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").has_value();  // what gres/mps sets for a step
     mps.mig = mig;
-    struct stat info = {};
-    mps.daemon_running = ::stat("/tmp/nvidia-mps/control", &info) == 0 && info.st_uid == 0;
+    mps.daemon_running = mps.admin_wants && mps_daemon_runs();
     const MpsDecision decision = decide_mps(mps);
     limit_by_mps_ = decision.set_limits;
     step.log.push_back({"slices", format_slices(step.request.gpu_slices)});

@@ -1,9 +1,9 @@
 // Context of slurmd itself: when it starts, the node's facts are read once, and what jobs left that ended
 // without it is swept. Jobs that live are not touched.
+#include "base/subprocess.h"
 #include "spank/hooks.h"
 #include "spank/job_state.h"
 #include "spank/log_line.h"
-#include "spank/subprocess.h"
 #include "spank/tear_down.h"
 
 namespace mso {

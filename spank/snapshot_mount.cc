@@ -2,16 +2,15 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <ctime>
 #include <memory>
@@ -19,16 +18,13 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "spank/log_line.h"
+#include "spank/orphans.h"
+#include "spank/tmpfs.h"
 
 // Kernel headers of the build machine may be older than the kernel.
-#ifndef OPEN_TREE_CLONE
-#define OPEN_TREE_CLONE 1
-#endif
 #ifndef MOVE_MOUNT_F_EMPTY_PATH
 #define MOVE_MOUNT_F_EMPTY_PATH 0x00000004
-#endif
-#ifndef SYS_open_tree
-#define SYS_open_tree 428
 #endif
 #ifndef SYS_move_mount
 #define SYS_move_mount 429
@@ -42,6 +38,8 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kLeastAuto = uint64_t{16} << 20;
 constexpr int kMaxStacked = 4096;  // fusermount allows a user 1000
 constexpr int kMaxDepth = 6;
+// A million files take a few seconds.
+constexpr auto kEmptyDeadline = std::chrono::seconds(20);
 
 std::string size_text(uint64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -59,34 +57,48 @@ std::string mount_options(const SnapshotOrder& order, uint64_t bytes) {
 
 constexpr unsigned long kMountFlags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
 
-// Is `folder` the root of a tmpfs of its own that belongs to `uid`? `device` is set to that.
-bool is_snapshot_mount(const std::filesystem::path& folder, uid_t uid, dev_t& device) {
-  struct stat own, above;
-  struct statfs system;
-  if (::lstat(folder.c_str(), &own) != 0 || !S_ISDIR(own.st_mode) || own.st_uid != uid) return false;
-  if (::lstat(folder.parent_path().c_str(), &above) != 0 || own.st_dev == above.st_dev) return false;
-  if (::statfs(folder.c_str(), &system) != 0 || system.f_type != TMPFS_MAGIC) return false;
-  device = own.st_dev;
-  return true;
+enum class Found { kNothing, kOurs, kOfAnother, kCovered };
+
+// What is on the place of the snapshot directory of a job of `uid`. A user can mount over it (FUSE), and such a
+// file system need never answer: none is asked.
+Found look_at(const std::filesystem::path& folder, uid_t uid, dev_t& device) {
+  const auto upper = upper_mount(folder);
+  if (!upper) return Found::kNothing;
+  if (!upper->of_plugin) return Found::kCovered;
+  const auto place = place_of(folder);
+  if (!place || place->device != upper->device) return Found::kCovered;  // just now
+  device = place->device;
+  return place->folder && place->owner == uid ? Found::kOurs : Found::kOfAnother;
 }
 
-// Detaches all that is mounted on `point`, one over the other, with whatever is mounted below.
-void detach_mounts(const std::filesystem::path& point) {
+// Detaches all that is mounted on `point`, one over the other, with whatever is mounted below. A tmpfs is
+// emptied first, since open files would keep its memory; one that cannot give it back stays, and how much it
+// holds is returned. `until_tmpfs`: leaves the first tmpfs attached.
+uint64_t detach_mounts(const std::filesystem::path& point, bool until_tmpfs = false) {
+  const auto end = std::chrono::steady_clock::now() + kEmptyDeadline;
   for (int stacked = 0; stacked < kMaxStacked; ++stacked) {
+    const auto upper = upper_mount(point);
+    if (!upper) return 0;
+    if (upper->tmpfs) {
+      const FileDescriptor tmpfs = hold_tmpfs(point, upper->device);
+      const uint64_t held = tmpfs.valid() ? empty_tmpfs(tmpfs, end) : 0;
+      if (held > 0 || until_tmpfs) return held;
+    }
     if (::umount2(point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) continue;
-    if (errno == EINVAL || errno == ENOENT) return;
+    if (errno == EINVAL || errno == ENOENT) return 0;
     throw system_error("cannot unmount", point.string());
   }
   throw Error("cannot unmount", point.string(), "more mounts lie on it than one job can have");
 }
 
-// The folder's own mounts. No path that has a part of a user's in it is named: a user can mount, and rename, inside the
-// snapshot directory, and what lies there goes with it.
-void detach_job_mounts(const std::filesystem::path& folder) {
-  detach_mounts(folder);
+// The folder's own mounts. No path that has a part of a user's in it is named: a user can mount, and rename,
+// inside the snapshot directory, and what lies there goes with it. Returns the bytes that stay in use.
+uint64_t detach_job_mounts(const std::filesystem::path& folder) {
+  uint64_t held = detach_mounts(folder);
   std::vector<std::filesystem::path> children;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) children.push_back(entry.path());
-  for (const std::filesystem::path& child : children) detach_mounts(child);
+  for (const std::filesystem::path& child : children) held += detach_mounts(child);
+  return held;
 }
 
 // Removes what is in the folder `fd` stands for, never leaving the file system `device` and never following a
@@ -116,9 +128,13 @@ void remove_content(int fd, dev_t device, int depth, const std::string& path) {
   }
 }
 
-FileDescriptor clone_tree(const std::filesystem::path& folder) {
-  return FileDescriptor(
-      static_cast<int>(::syscall(SYS_open_tree, AT_FDCWD, folder.c_str(), OPEN_TREE_CLONE | O_CLOEXEC)));
+// Makes the mount larger. Through `tree`, so that nothing a user mounts over it meanwhile is meant.
+void grow(const Snapshot& snapshot, uint64_t bytes) {
+  if (snapshot.tree.valid() && resize_tmpfs(snapshot.tree, bytes, inode_limit(bytes))) return;
+  if (snapshot.tree.valid() ||
+      ::mount(kTmpfsSource, snapshot.folder.c_str(), "tmpfs", kMountFlags | MS_REMOUNT,
+              ("size=" + std::to_string(bytes) + ",nr_inodes=" + std::to_string(inode_limit(bytes))).c_str()) != 0)
+    throw system_error("cannot grow the snapshot directory", snapshot.folder.string());
 }
 
 }  // namespace
@@ -184,21 +200,59 @@ SnapshotSize plan_snapshot_size(const SnapshotRoom& room, const PluginArguments&
   return size;
 }
 
+namespace {
+
+// Under which name the job is kept here. On some versions of Slurm the number of restarts is the user's word, so
+// it does not count while the job is at work here and has a folder: that is of this restart. Otherwise folders
+// with another number are of earlier restarts, or of another job that once had the number, and are removed, and
+// before a batch script, which comes first, also one with the same. What cannot be removed stays, and counts.
+JobName settle_name(const RunDirectory& run, const SnapshotOrder& order) {
+  const std::vector<JobName> names = run.jobs(order.job.job);
+  // The usual case, without a look at all processes.
+  if (names.empty() || (names == std::vector<JobName>{order.job} && !order.first_step)) return order.job;
+  if (is_at_work(order.job.job, order.node, order.uid)) {
+    for (const JobName& name : names)
+      if (const auto state = run.read_state(name); state && state->ready && state->uid == order.uid) return name;
+    return order.job;
+  }
+  for (const JobName& name : names) {
+    if (name == order.job && !order.first_step) continue;
+    try {
+      remove_job_folder(run, name);
+    } catch (const Error& error) {
+      log_line(LogLine("undo").add("job", name.job).add("restart", name.restart).add("error", error.what()), true);
+    }
+  }
+  return order.job;
+}
+
+}  // namespace
+
 Snapshot prepare_snapshot(const RunDirectory& run, const SnapshotOrder& order,
                           const PluginArguments& arguments) {
   const StateLock lock(run, arguments.lock_timeout_s, "job " + format_job_name(order.job));
-  // A restart of the job, or another job that once had its number, is over.
-  for (const JobName& other : run.jobs(order.job.job))
-    if (other != order.job) remove_job_folder(run, other);
-
   Snapshot snapshot;
-  snapshot.folder = run.of(order.job) / "snapshot";
-  JobState state = run.read_state(order.job).value_or(JobState{});
-  bool present = state.ready && state.uid == order.uid && state.snapshot_bytes > 0 &&
-                 is_snapshot_mount(snapshot.folder, order.uid, snapshot.device);
+  const JobName job = snapshot.job = settle_name(run, order);
+  snapshot.folder = run.of(job) / "snapshot";
+  const auto known = run.read_state(job);
+  JobState state = known.value_or(JobState{});
+  const Found found = look_at(snapshot.folder, order.uid, snapshot.device);
+  if (found == Found::kCovered && state.uid == order.uid && state.ready && state.snapshot_bytes > 0)
+    throw Error("something is mounted over the job's snapshot directory", snapshot.folder.string(), "unmount it",
+                ExitCode::kBadUsage);
+  bool present = found == Found::kOurs;
+  if (present) {
+    snapshot.tree = hold_tmpfs(snapshot.folder, snapshot.device);
+    // A state that another version wrote: the mount says how large it is.
+    if (!known && snapshot.tree.valid())
+      state = {order.uid, total_bytes(snapshot.tree), true, static_cast<int64_t>(std::time(nullptr)), order.node};
+    present = state.ready && state.uid == order.uid && state.snapshot_bytes > 0;
+  }
   // Made by halves (its step was killed), or of another user: begin again.
-  if (!present && (state.snapshot_bytes > 0 || (state.uid != order.uid && state.ready))) {
-    remove_job_folder(run, order.job);
+  if (!present &&
+      (found != Found::kNothing || state.snapshot_bytes > 0 || (state.uid != order.uid && state.ready))) {
+    snapshot.tree.reset();
+    remove_job_folder(run, job);
     state = JobState{};
   }
 
@@ -208,7 +262,7 @@ Snapshot prepare_snapshot(const RunDirectory& run, const SnapshotOrder& order,
   room.job_memory = order.job_memory;
   room.node_memory = node_memory_bytes();
   for (const JobName& other : run.jobs())
-    if (other != order.job)
+    if (other != job)
       if (const auto held = run.read_state(other)) room.others += held->snapshot_bytes;
   const SnapshotSize size = plan_snapshot_size(room, arguments);
   if (!size.refusal.empty()) {
@@ -227,52 +281,48 @@ Snapshot prepare_snapshot(const RunDirectory& run, const SnapshotOrder& order,
     snapshot.folder.clear();
     state.snapshot_bytes = 0;
     state.ready = true;
-    run.write_state(order.job, state);
+    run.write_state(job, state);
     return snapshot;
   }
   if (!present) {
     try {
       state.snapshot_bytes = bytes;
       state.ready = false;
-      run.write_state(order.job, state);
+      run.write_state(job, state);
       if (::mkdir(snapshot.folder.c_str(), 0700) != 0 && errno != EEXIST)
         throw system_error("cannot make the snapshot directory", snapshot.folder.string());
-      if (::mount("mso", snapshot.folder.c_str(), "tmpfs", kMountFlags,
+      if (::mount(kTmpfsSource, snapshot.folder.c_str(), "tmpfs", kMountFlags,
                   mount_options(order, bytes).c_str()) != 0)
         throw system_error("cannot mount the snapshot directory", snapshot.folder.string());
       state.ready = true;
-      run.write_state(order.job, state);
-      if (!is_snapshot_mount(snapshot.folder, order.uid, snapshot.device))
+      run.write_state(job, state);
+      if (look_at(snapshot.folder, order.uid, snapshot.device) != Found::kOurs)
         throw Error("the snapshot directory is not what was mounted", snapshot.folder.string());
     } catch (...) {
       try {
-        remove_job_folder(run, order.job);
+        remove_job_folder(run, job);
       } catch (const std::exception&) {
         // The sweep finds it; what failed first is what is told.
       }
       throw;
     }
   } else if (bytes > room.present) {
-    if (::mount(
-            "mso", snapshot.folder.c_str(), "tmpfs", kMountFlags | MS_REMOUNT,
-            ("size=" + std::to_string(bytes) + ",nr_inodes=" + std::to_string(inode_limit(bytes))).c_str()) !=
-        0)
-      throw system_error("cannot grow the snapshot directory", snapshot.folder.string());
+    grow(snapshot, bytes);
     state.snapshot_bytes = bytes;
-    run.write_state(order.job, state);
+    run.write_state(job, state);
     snapshot.grown = true;
   }
   snapshot.bytes = bytes;
   snapshot.reused = present;
-  snapshot.tree = clone_tree(snapshot.folder);
+  if (!snapshot.tree.valid()) snapshot.tree = hold_tmpfs(snapshot.folder, snapshot.device);
   return snapshot;
 }
 
 void attach_snapshot(const Snapshot& snapshot) {
   if (snapshot.folder.empty()) return;
   const auto visible = [&snapshot] {
-    struct stat info;
-    return ::lstat(snapshot.folder.c_str(), &info) == 0 && info.st_dev == snapshot.device;
+    const auto place = place_of(snapshot.folder);
+    return place && place->device == snapshot.device;
   };
   if (visible()) return;
   const std::string where = snapshot.folder.string() + " (the job has a mount namespace of its own)";
@@ -286,6 +336,10 @@ void attach_snapshot(const Snapshot& snapshot) {
     throw system_error("the snapshot directory cannot be shown to the task", where, error_number);
 }
 
+void empty_job_folder(const RunDirectory& run, const JobName& job) {
+  detach_mounts(run.of(job) / "snapshot", true);
+}
+
 void remove_job_folder(const RunDirectory& run, const JobName& job) {
   const std::filesystem::path folder = run.of(job);
   struct stat info;
@@ -297,7 +351,17 @@ void remove_job_folder(const RunDirectory& run, const JobName& job) {
     if (::unlink(folder.c_str()) != 0) throw system_error("cannot remove", folder.string());
     return;
   }
-  detach_job_mounts(folder);
+  if (const uint64_t held = detach_job_mounts(folder)) {
+    // The memory is still the node's to give back: it counts until it is.
+    JobState state = run.read_state(job).value_or(JobState{});
+    state.snapshot_bytes = held;
+    state.ready = false;  // no step uses it again
+    state.since = 0;
+    run.write_state(job, state);
+    ::unlink((folder / "nvme").c_str());
+    throw Error("files of the snapshot directory are still open in a process outside the job",
+                folder.string() + ", " + size_text(held), "it goes when they are closed: mso-node-cleanup --sweep");
+  }
   FileDescriptor fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid()) throw system_error("cannot open", folder.string());
   remove_content(fd.get(), info.st_dev, 0, folder.string());

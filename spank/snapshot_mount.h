@@ -34,7 +34,8 @@ struct SnapshotSize {
 SnapshotSize plan_snapshot_size(const SnapshotRoom& room, const PluginArguments& arguments);
 
 struct SnapshotOrder {
-  JobName job;
+  JobName job;  // the restart as far as Slurm tells it
+  bool first_step = false;  // nothing of the job can have run on this node before: the batch script
   uid_t uid = 0;
   gid_t gid = 0;
   std::optional<uint64_t> asked;
@@ -42,6 +43,7 @@ struct SnapshotOrder {
   std::string node;
 };
 struct Snapshot {
+  JobName job;                   // under which it is kept
   std::filesystem::path folder;  // empty: none
   uint64_t bytes = 0;
   dev_t device = 0;
@@ -49,16 +51,21 @@ struct Snapshot {
   FileDescriptor tree;  // the mount, detached, to be attached where a job has a mount namespace of its own
   std::string note;     // for the user, where "auto" found no room
 };
-// Makes the job's directory, or finds the one an earlier step made; folders of earlier restarts of the job
-// are removed. Error (kBadUsage: for what was asked, kFailure: the node's fault) with nothing left behind.
+// Makes the job's directory, or finds the one an earlier step made; while another step or process of the job is
+// at work here, there is no other. Folders of earlier restarts of the job are removed. Error (kBadUsage: for what
+// was asked, kFailure: the node's fault) with nothing left behind.
 Snapshot prepare_snapshot(const RunDirectory& run, const SnapshotOrder& order,
                           const PluginArguments& arguments);
 
 // In a task, as root: makes the directory visible in the mount namespace the task is in, where it is not.
 void attach_snapshot(const Snapshot& snapshot);
 
+// Gives back the memory of the snapshot directory of a job that is over: what takes long of removing its folder,
+// and needs no lock.
+void empty_job_folder(const RunDirectory& run, const JobName& job);
 // Unmounts (lazily) what is mounted below the job's folder and removes the folder. Error where something is
-// left.
+// left: also where a process outside the job keeps files of the snapshot directory open, whose memory then still
+// counts, as the job's state.
 void remove_job_folder(const RunDirectory& run, const JobName& job);
 
 uint64_t node_memory_bytes();

@@ -8,6 +8,9 @@ namespace mso {
 
 namespace {
 
+// Longer ones are left alone.
+constexpr size_t kMaxBindPath = 32 << 10;
+
 class SnapshotPreparation : public Preparation {
  public:
   const char* name() const override { return "snapshot"; }
@@ -15,12 +18,14 @@ class SnapshotPreparation : public Preparation {
   void prepare(StepContext& step) override {
     SnapshotOrder order;
     order.job = step.facts.job;
+    order.first_step = step.facts.step == kBatchStep;
     order.uid = step.facts.uid;
     order.gid = step.facts.gid;
     order.node = step.facts.node;
     order.asked = step.request.snapshot_bytes;
     order.job_memory = step.facts.job_memory;
     snapshot_ = prepare_snapshot(step.run, order, step.arguments);
+    step.facts.job = snapshot_.job;
     if (!snapshot_.note.empty()) {
       if (step.request.check == CheckMode::kProd)
         throw Error(snapshot_.note, "", "--mso-check=prod refuses what staging does without",
@@ -41,6 +46,7 @@ class SnapshotPreparation : public Preparation {
     for (const char* name : {"APPTAINER_BINDPATH", "SINGULARITY_BINDPATH"}) {
       const auto present = step.variables.get(name);
       const std::string folder = snapshot_.folder.string();
+      if (present && present->size() > kMaxBindPath) continue;  // it came cut
       if (!present || present->empty())
         step.variables.set(name, folder);
       else if (("," + *present + ",").find("," + folder + ",") == std::string::npos)

@@ -1,20 +1,24 @@
 #include "spank/tear_down.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <ctime>
 #include <optional>
 #include <set>
+#include <sstream>
+#include <vector>
 
 #include "base/error.h"
+#include "base/subprocess.h"
+#include "node/cgroup.h"
 #include "spank/log_line.h"
 #include "spank/orphans.h"
 #include "spank/snapshot_mount.h"
-#include "spank/subprocess.h"
 
 namespace mso {
 
 namespace {
-constexpr double kKillDeadlineS = 5, kSqueueDeadlineS = 5;
+constexpr double kKillDeadlineS = 5, kSqueueDeadlineS = 5, kCgroupDeadlineS = 0.5;
 // A step that is just being set up has a folder before it has processes.
 constexpr int64_t kYoungS = 60;
 }  // namespace
@@ -33,10 +37,20 @@ bool tear_down_job(uint32_t job, const PluginArguments& arguments, const std::st
     for (const JobName& name : names)
       if (auto known = run->read_state(name)) state = known;
     size_t left = 0, orphans = 0;
-    if (arguments.kill_orphans)
-      orphans = kill_processes_of_job(job, state ? state->node : "", kKillDeadlineS, left);
-    const StateLock lock(*run, arguments.lock_timeout_s, "tear-down of job " + std::to_string(job));
+    const std::string node = state ? state->node : "";
+    if (arguments.kill_orphans) orphans = kill_processes_of_job(job, node, kKillDeadlineS, left);
+    double budget_s = kCgroupDeadlineS;
+    for (const std::string& cgroup : remove_left_decoder_cgroups(find_cgroup_mounts(), job, node, budget_s))
+      log_line(LogLine("cgroup").add("job", job).add("left", cgroup), true);
     std::string failed;
+    for (const JobName& name : names) {
+      try {
+        empty_job_folder(*run, name);
+      } catch (const std::exception& error) {
+        failed = error.what();
+      }
+    }
+    const StateLock lock(*run, arguments.lock_timeout_s, "tear-down of job " + std::to_string(job));
     for (const JobName& name : names) {
       try {
         remove_job_folder(*run, name);
@@ -62,18 +76,34 @@ bool tear_down_job(uint32_t job, const PluginArguments& arguments, const std::st
   return clean;
 }
 
-JobKnown read_squeue(int exit_code, const std::string& output, const std::string& errors) {
-  if (exit_code == 0)
-    return output.find_first_not_of(" \t\r\n") == std::string::npos ? JobKnown::kGone : JobKnown::kActive;
-  return errors.find("Invalid job id") != std::string::npos ? JobKnown::kGone : JobKnown::kUnknown;
+JobKnown read_squeue(uint32_t job, int exit_code, const std::string& output, const std::string& errors) {
+  if (exit_code != 0)
+    return errors.find("Invalid job id") != std::string::npos ? JobKnown::kGone : JobKnown::kUnknown;
+  // All states were asked for: a job that is known has a line, and one that is not is an error.
+  JobKnown known = JobKnown::kUnknown;
+  std::istringstream lines(output);
+  std::string id, state;
+  while (lines >> id >> state) {
+    // Of an array every task is told; in doubt this one lives.
+    known = JobKnown::kActive;
+    if (id != std::to_string(job)) continue;
+    static const std::set<std::string> over = {"COMPLETED", "CANCELLED",     "FAILED",    "TIMEOUT",  "NODE_FAIL",
+                                               "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED"};
+    return over.contains(state) ? JobKnown::kGone : JobKnown::kActive;
+  }
+  return known;
 }
 
 JobKnown ask_controller(uint32_t job, const std::filesystem::path& squeue) {
-  const Outcome outcome =
-      run_program({squeue.string(), "--noheader", "--jobs=" + std::to_string(job), "--format=%T"},
-                  kSqueueDeadlineS, 64 << 10);
+  // Nothing of this process's own environment but where things are: variables of squeue's change what it says.
+  std::vector<std::string> environment;
+  for (const char* name : {"PATH", "SLURM_CONF"})
+    if (const char* value = std::getenv(name)) environment.push_back(std::string(name) + "=" + value);
+  const Outcome outcome = run_program({squeue.string(), "--noheader", "--states=all",
+                                       "--jobs=" + std::to_string(job), "--format=%A %T"},
+                                      kSqueueDeadlineS, 1 << 20, &environment);
   if (outcome.not_started || outcome.timed_out) return JobKnown::kUnknown;
-  return read_squeue(outcome.exit_code, outcome.output, outcome.errors);
+  return read_squeue(job, outcome.exit_code, outcome.output, outcome.errors);
 }
 
 std::function<JobKnown(uint32_t)> controller_at(const std::filesystem::path& squeue) {

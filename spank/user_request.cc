@@ -9,11 +9,11 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/subprocess.h"
 #include "base/suggest.h"
 #include "base/units.h"
 #include "node/request_text.h"
 #include "spank/log_line.h"
-#include "spank/subprocess.h"
 
 namespace mso {
 
@@ -267,6 +267,10 @@ JobRequest make_user_request(const TypedOptions& typed, const PluginArguments& a
       mistakes.push_back({"--mso-snapshot", size + " is more than this cluster allows, " +
                                                 format_bytes(static_cast<double>(arguments.snapshot_max))});
   }
+  if (arguments.nvme_max > 0 && lanes_of(request.nvme) > arguments.nvme_max)
+    mistakes.push_back({"--mso-nvme", format_nvme_request(request.nvme) + " are " + std::to_string(lanes_of(request.nvme)) +
+                                          " lanes, this cluster allows a job " + std::to_string(arguments.nvme_max) +
+                                          " on a node"});
   return request;
 }
 

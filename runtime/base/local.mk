@@ -2,6 +2,7 @@
 # The core needs nothing but the C++ library: the Slurm plugin, which is loaded into Slurm's own programs, links no more.
 noinst_LTLIBRARIES += libmso_base.la libmso_base_core.la
 libmso_base_core_la_SOURCES = runtime/base/error.cc runtime/base/error.h runtime/base/file.cc runtime/base/file.h \
+  runtime/base/joined.h runtime/base/subprocess.cc runtime/base/subprocess.h \
   runtime/base/suggest.cc runtime/base/suggest.h runtime/base/units.cc runtime/base/units.h
 libmso_base_la_SOURCES = \
   runtime/base/config.h runtime/base/config_schema.cc runtime/base/config_schema.h \
@@ -27,7 +28,7 @@ check_PROGRAMS += base_tests
 TESTS += base_tests
 base_tests_SOURCES = tests/unit/base/random_test.cc tests/unit/base/config_test.cc \
   tests/unit/base/file_test.cc \
-  tests/unit/base/safetensors_test.cc \
+  tests/unit/base/safetensors_test.cc tests/unit/base/subprocess_test.cc \
   tests/unit/base/model_config_test.cc tests/unit/base/text_test.cc
 base_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS) $(YAML_CFLAGS)
 base_tests_LDADD = libmso_base.la $(GTEST_LIBS)

@@ -5,18 +5,9 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/joined.h"
 
 namespace mso {
-
-namespace {
-
-std::string joined(const std::vector<std::string>& words, const char* separator) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
-  return text;
-}
-
-}  // namespace
 
 std::optional<SlurmAllocation> slurm_allocation(const std::function<const char*(const char*)>& env) {
   const auto text = [&](const char* name) {

@@ -9,6 +9,7 @@ libmso_node_la_SOURCES = \
   runtime/node/first_line.cc runtime/node/first_line.h \
   runtime/node/gpu_slices.cc runtime/node/gpu_slices.h \
   runtime/node/job_request.cc runtime/node/job_request.h \
+  runtime/node/mount_table.cc runtime/node/mount_table.h \
   runtime/node/node_facts.cc runtime/node/node_facts.h \
   runtime/node/nvme_identify.cc runtime/node/nvme_identify.h \
   runtime/node/nvme_lanes.cc runtime/node/nvme_lanes.h \
@@ -34,6 +35,7 @@ if HAVE_GTEST
 check_PROGRAMS += node_tests
 TESTS += node_tests
 node_tests_SOURCES = tests/unit/node/cgroup_test.cc tests/unit/node/cpu_sets_test.cc tests/unit/node/gpu_slices_test.cc \
+  tests/unit/node/mount_table_test.cc \
   tests/unit/node/node_check_test.cc tests/unit/node/node_facts_test.cc tests/unit/node/nvme_lanes_test.cc \
   tests/unit/node/ram_disk_test.cc tests/unit/node/slice_table_test.cc tests/unit/node/thread_place_test.cc \
   tests/unit/node/made_up_node.h

@@ -9,6 +9,8 @@
 #include <charconv>
 #include <map>
 
+#include "base/joined.h"
+
 namespace mso {
 
 namespace {
@@ -106,12 +108,6 @@ class Fields {
   bool ok_ = true;
 };
 
-std::string joined(const std::vector<std::string>& list) {
-  std::string out;
-  for (const std::string& one : list) out += (out.empty() ? "" : ",") + one;
-  return out;
-}
-
 std::string lanes_speed(double value) {
   std::array<char, 32> buffer;
   const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value);
@@ -171,7 +167,7 @@ std::string format_node_facts(const NodeFacts& facts) {
     field("nguid", ns.nguid);
     field("eui64", ns.eui64);
     number("bytes", ns.bytes);
-    field("paths", joined(ns.paths));
+    field("paths", joined(ns.paths, ","));
   }
   return out + "\nend\n";
 }

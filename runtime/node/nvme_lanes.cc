@@ -54,6 +54,12 @@ std::string format_nvme_request(const std::vector<NvmeRequest>& request) {
   return text;
 }
 
+int lanes_of(const std::vector<NvmeRequest>& request) {
+  int lanes = 0;  // a handful of modalities, 64 drives of 16 lanes each
+  for (const NvmeRequest& one : request) lanes += one.devices * one.lanes;
+  return lanes;
+}
+
 std::string format_nvme_holds(const std::vector<NvmeHold>& holds) {
   std::string text;
   for (const NvmeHold& hold : holds)

@@ -19,6 +19,8 @@ struct NvmeRequest {
 };
 std::optional<std::vector<NvmeRequest>> parse_nvme_request(std::string_view text, std::vector<std::string>& mistakes);
 std::string format_nvme_request(const std::vector<NvmeRequest>& request);
+// All lanes of it together.
+int lanes_of(const std::vector<NvmeRequest>& request);
 
 // Lanes a job holds on a drive.
 struct NvmeHold {

@@ -6,12 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "node/cgroup.h"
 #include "node/job_request.h"
+#include "node/mount_table.h"
 #include "spank/confirmation.h"
 #include "spank/fault.h"
 #include "spank/job_state.h"
-#include "spank/orphans.h"
 #include "spank/plugin_arguments.h"
+#include "spank/tear_down.h"
 #include "spank/user_request.h"
 
 using namespace mso;
@@ -72,7 +74,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 4: {
       if (const auto state = parse_job_state(text)) parse_job_state(format_job_state(*state));
       if (const auto name = parse_job_name(text); name && format_job_name(*name) != text) abort();
-      is_cgroup_of_job(text, 12, "n1");
+      if (is_task_cgroup(text, 12, 0, "n1") && !is_cgroup_of_job(text, 12, "n1")) abort();
+      parse_mount_table(text);
+      if (read_squeue(12, 0, std::string(text), "") == JobKnown::kGone && text.find("12") == std::string_view::npos) abort();
       parse_fault(text);
       srun_ports(text);
       if (expand_host_list(text.substr(0, 200)).size() > 100200) abort();

@@ -20,7 +20,7 @@ SCRIPT
 }
 
 @test "a request that did not come from the plugin is refused on the node: the step fails, nothing is made" {
-  in_cluster 1 <<'SCRIPT'
+  in_cluster 1 PLUGIN_ARGUMENTS="nvme-max=8" <<'SCRIPT'
 # srun without the plugin, so that only the node checks: the user chooses the configuration srun reads.
 sed 's#^PlugStackConfig=.*#PlugStackConfig=/dev/null#' "$PREFIX/etc/slurm.conf" >"$PREFIX/user.conf"
 long=$(head -c 100000 /dev/zero | tr '\0' 9)
@@ -35,6 +35,9 @@ done
 expect 2 asuser env SLURM_CONF="$PREFIX/user.conf" SLURM_MSO_REQUEST='mso1;snapshot=17592186044416;check=off' srun true
 says "more than all jobs of a node may hold"
 [[ -z $(kept_on 1) ]]
+expect 2 asuser env SLURM_CONF="$PREFIX/user.conf" SLURM_MSO_REQUEST='mso1;snapshot=0;nvme=image:3x4;check=off' srun sh -c 'echo must not run'
+says "more NVMe lanes than the administrator allows a job"
+says_not "must not run"
 expect_clean
 SCRIPT
 }
@@ -51,6 +54,95 @@ says "/run/mso/2.0/snapshot"
 says_not "must not"
 expect 1 asuser sh -c 'mkdir /run/mso/3.0 2>/dev/null'
 [[ $(on_node 1 cat /run/mso/1.0/state) = "$before" && $(on_node 1 cat /run/mso/1.0/snapshot/f) = root ]]
+SCRIPT
+}
+
+@test "a changed count of restarts gives no second RAM disk, and does not take the first away" {
+  in_cluster 1 <<'SCRIPT'
+asuser salloc -n1 sleep 100 >/dev/null 2>&1 &
+wait_until 10 job_runs 1
+step() { asuser env "$1" srun --jobid=1 --overlap -n1 --mso --mso-snapshot=16M "${@:2}"; }
+step SLURM_RESTART_COUNT=0 sh -c 'echo kept >$MSO_SNAPSHOT_DIR/f; sleep 100' &
+wait_until 10 on_node 1 test -s /run/mso/1.0/snapshot/f
+for count in 1 7 4294967295 -1 99999999999999999999 '1;x'; do
+  expect 0 step SLURM_RESTART_COUNT="$count" sh -c '[ "$MSO_SNAPSHOT_DIR" = /run/mso/1.0/snapshot ] && cat $MSO_SNAPSHOT_DIR/f'
+  says kept
+  [[ $(kept_jobs 1) = 1.0 && $(on_node 1 grep -c ' /run/mso/' /proc/mounts) = 1 ]] || fail "$(kept_on 1)"
+done
+scancel 1
+expect_clean
+SCRIPT
+}
+
+# A file system whose server takes requests and never answers, mounted over $2 on node $1 as fusermount would with
+# allow_other; it stays until the process that holds it is killed.
+hanging='
+hang_over() {
+  on_node "$1" python3 -c "
+import ctypes, os, signal, sys
+fd = os.open(\"/dev/fuse\", os.O_RDWR)
+options = \"fd=%d,rootmode=40000,user_id=%d,group_id=0,allow_other\" % (fd, os.stat(sys.argv[1]).st_uid)
+if ctypes.CDLL(None).mount(b\"mso\", sys.argv[1].encode(), b\"fuse\", 0, options.encode()): sys.exit(\"mount\")
+open(sys.argv[2], \"w\").close()
+signal.pause()" "$2" "$PREFIX/hangs$1$(basename "$2")" &
+  wait_until 10 test -e "$PREFIX/hangs$1$(basename "$2")"
+}'
+
+@test "file systems that never answer, over the snapshot directory and inside it: nobody else waits, and they go" {
+  command -v python3 >/dev/null || skip "no python3"
+  [[ -c /dev/fuse ]] || skip "no FUSE on this machine"
+  in_cluster 1 PLUGIN_ARGUMENTS="lock-timeout=3" POD_TIMEOUT=90 <<SCRIPT
+$hanging
+asuser salloc -n1 sleep 100 >/dev/null 2>&1 &
+wait_until 10 job_runs 1
+asuser srun --jobid=1 --overlap -n1 --mso --mso-snapshot=16M sh -c 'mkdir \$MSO_SNAPSHOT_DIR/inside; sleep 100' &
+wait_until 10 on_node 1 test -d /run/mso/1.0/snapshot/inside
+hang_over 1 /run/mso/1.0/snapshot/inside
+hang_over 1 /run/mso/1.0/snapshot
+# The job's own next step is refused, not hung; another job's is not concerned.
+expect 2 timeout 20 "\$HERE/asuser" srun --jobid=1 --overlap -n1 --mso --mso-snapshot=16M true
+says "something is mounted over"
+expect 0 timeout 20 srun -n1 --mso --mso-snapshot=16M sh -c 'echo x >\$MSO_SNAPSHOT_DIR/f'
+scancel 1
+expect_clean
+log_has 1 'event=teardown job=1 .*result=ok'
+SCRIPT
+}
+
+@test "srun ends as its step did, whoever connects to its port; without its nodes' word it warns" {
+  command -v python3 >/dev/null || skip "no python3"
+  in_cluster 2 FILES=': >"$1/plugstack.${TAG}2"' POD_TIMEOUT=90 <<'SCRIPT'
+cat >"$PREFIX/flood.py" <<'END'
+import socket, sys, time
+port, held = int(sys.argv[1]), []
+for i in range(300):
+    s = socket.create_connection(("127.0.0.1", port))
+    s.send([b"x", b"rubbish\n", b"0 1 1 n1\n", b"y" * 1000][i % 4])
+    held.append(s)
+    if i % 5 == 0: held.append(socket.create_connection(("127.0.0.1", port)))  # and says nothing
+open(sys.argv[2], "w").close()
+time.sleep(60)
+END
+# flooded STATUS NODES COMMAND: a step to whose srun others connect while it runs.
+flooded() {
+  rm -f "$PREFIX"/{ticket,flooding,go}
+  flood & local flood=$!
+  expect "$1" srun -N"$2" --ntasks-per-node=1 --mso --mso-snapshot=16M sh -c "[ \$SLURM_PROCID != 0 ] || echo \$SLURM_MSO_CONFIRM >$PREFIX/ticket
+    until [ -e $PREFIX/go ]; do sleep 0.1; done; $3"
+  kill $flood; wait $flood || true
+}
+flood() {
+  wait_until 20 test -s "$PREFIX/ticket"
+  exec python3 "$PREFIX/flood.py" "$(cut -d: -f1 "$PREFIX/ticket")" "$PREFIX/go"
+}
+flooded 0 1 true
+says_not mso:
+flooded 3 1 "exit 3"
+# The second node has no plugin: without the flood that is known, with it it is not.
+expect 1 srun -N2 --ntasks-per-node=1 --mso true
+says "the plugin did not run"
+flooded 0 2 true
+says "not known whether the plugin ran on ${NODES[1]}"
 SCRIPT
 }
 

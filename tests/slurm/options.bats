@@ -59,6 +59,8 @@ says "bad.yaml:2"
 says "did you mean ecm.level0_size?"
 expect 2 srun --mso-config="$PREFIX/none.yaml" true
 says none.yaml
+expect 2 srun --mso-config=/dev/zero true
+says "file too large: /dev/zero"
 SCRIPT
 }
 

@@ -158,11 +158,15 @@ SCRIPT
 
 @test "NVMe lanes on a node that has not got them: refused with prod, a line with staging" {
   compgen -G '/sys/class/nvme/nvme*' >/dev/null && skip "this machine has NVMe drives; see tests/vm"
+  PLUGIN_ARGUMENTS+=" nvme-max=8"
   in_cluster 1 <<'SCRIPT'
 expect 0 srun -n1 --mso --mso-nvme=image:1x4 bash -c 'echo "got [$MSO_NVME]"'
 says "image:1x4 asked, but 0 PCIe drives have that many free lanes (this node has no PCIe drive)"
 says "got []"
 expect 2 srun -n1 --mso --mso-check=prod --mso-nvme=image:1x4 true
+# The admin's limit of a job, before anything is queued.
+expect 2 sbatch -n1 --mso-nvme=image:1x4,video:1x8 --wrap true
+says "image:1x4,video:1x8 are 12 lanes, this cluster allows a job 8 on a node"
 expect_clean
 SCRIPT
 }

@@ -292,6 +292,17 @@ TEST_F(UserRequest, MemoryOfABatchScript) {
   EXPECT_THAT(mistakes_, IsEmpty());
 }
 
+TEST_F(UserRequest, MoreNvmeLanesThanTheAdminAllows) {
+  typed_.fields = source({{RequestField::kNvme, "image:2x4,video:1x8"}});
+  arguments_ = parse_plugin_arguments({"nvme-max=16"}, {});
+  make();
+  EXPECT_THAT(mistakes_, IsEmpty());
+  arguments_ = parse_plugin_arguments({"nvme-max=15"}, {});
+  make();
+  ASSERT_THAT(mistakes_, SizeIs(1));
+  EXPECT_THAT(mistakes_[0].message, HasSubstr("are 16 lanes, this cluster allows a job 15"));
+}
+
 TEST_F(UserRequest, AWrongPlugstackLineIsTold) {
   arguments_ = parse_plugin_arguments({"snapshot-mx=1G", "check=prd", "run=relative"}, {});
   make();
@@ -312,7 +323,7 @@ TEST(PluginArguments, AllOfThem) {
   const PluginArguments a = parse_plugin_arguments(
       {"run=/run/other/", "profiles=/p", "snapshot-default=2G", "snapshot-max=8G", "snapshot-node-max=25%",
        "lock-timeout=3", "orphans=leave", "faults=allow", "decoder-cgroups=yes", "mps=yes",
-       "io-priority=be:7", "snapshot=1G", "check=prod"},
+       "io-priority=be:7", "nvme-max=16", "snapshot=1G", "check=prod"},
       {"/usr/bin/mso", "/usr/bin/squeue", "/x"});
   EXPECT_THAT(a.mistakes, IsEmpty());
   EXPECT_EQ(a.run_dir, "/run/other");
@@ -322,6 +333,7 @@ TEST(PluginArguments, AllOfThem) {
   EXPECT_FALSE(a.kill_orphans);
   EXPECT_TRUE(a.allow_faults && a.decoder_cgroups && a.mps);
   EXPECT_EQ(a.io_priority, "be:7");
+  EXPECT_EQ(a.nvme_max, 16);
   EXPECT_EQ(a.squeue, "/usr/bin/squeue");
   EXPECT_EQ(a.defaults[RequestField::kSnapshot]->text, "1G");
 }
@@ -330,7 +342,7 @@ TEST(PluginArguments, NoneIsTheDefaultAndEveryMistakeIsNamed) {
   EXPECT_THAT(parse_plugin_arguments({}, {}).mistakes, IsEmpty());
   for (const char* bad : {"run=", "run=/", "run=tmp", "run=/run/../etc", "snapshot-max=0",
                           "snapshot-node-max=101%", "snapshot-node-max=%", "lock-timeout=0", "orphans=yes",
-                          "faults", "io-priority=rt:0", "io-priority=be:8", "check=maybe", "what", "="})
+                          "faults", "io-priority=rt:0", "nvme-max=0", "nvme-max=x", "io-priority=be:8", "check=maybe", "what", "="})
     EXPECT_THAT(parse_plugin_arguments({bad}, {}).mistakes, SizeIs(1)) << bad;
 }
 

@@ -1,11 +1,19 @@
-// What is kept on a node: names, state files, sizes, cgroup paths, squeue's answers, subprocesses. Mounts:
+// What is kept on a node: names, state files, sizes, processes, squeue's answers, a tmpfs's memory. More mounts:
 // tests/slurm.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
+#include <set>
 
 #include "base/error.h"
 #include "spank/confirmation.h"
@@ -13,8 +21,8 @@
 #include "spank/log_line.h"
 #include "spank/orphans.h"
 #include "spank/snapshot_mount.h"
-#include "spank/subprocess.h"
 #include "spank/tear_down.h"
+#include "spank/tmpfs.h"
 
 namespace mso {
 namespace {
@@ -199,58 +207,170 @@ TEST(SnapshotSizes, NeverShrinksAndGrowsWithinTheCaps) {
   EXPECT_THAT(plan_snapshot_size(room, arguments).refusal, HasSubstr("other jobs"));
 }
 
-TEST(Cgroups, OfThisJobOnThisNodeAlone) {
-  EXPECT_TRUE(is_cgroup_of_job("/slurm/uid_1000/job_12/step_0", 12, "n1"));
-  EXPECT_TRUE(is_cgroup_of_job("/slurm_n1/uid_1000/job_12", 12, "n1"));
-  EXPECT_TRUE(is_cgroup_of_job("/system.slice/slurmstepd.scope/job_12/step_0/user/task_0", 12, "n1"));
-  EXPECT_TRUE(is_cgroup_of_job("/system.slice/n1_slurmstepd.scope/job_12/step_batch", 12, "n1"));
-  for (const char* other :
-       {"/slurm/uid_1000/job_1", "/slurm/uid_1000/job_123", "/slurm_n2/uid_1000/job_12",
-        "/slurm_n11/uid_1000/job_12", "/system.slice/n2_slurmstepd.scope/job_12", "/user.slice/job_12",
-        "/job_12", "/docker/uid_1/job_12", "/", "", "/user.slice/uid_1000/job_12",
-        "/system.slice/xslurmstepd.scope/job_12", "/slurm/uid_1000/job_12x"})
-    EXPECT_FALSE(is_cgroup_of_job(other, 12, "n1")) << other;
-  EXPECT_FALSE(is_cgroup_of_job("/slurm_/uid_1/job_12", 12, ""));
+// A made-up /proc.
+class Processes : public testing::Test {
+ protected:
+  Processes() { std::filesystem::remove_all(proc_); }
+  ~Processes() override { std::filesystem::remove_all(proc_); }
+  std::filesystem::path add(const char* pid, uid_t user, const char* cgroup, const char* program,
+                            const char* title = "program") {
+    std::filesystem::create_directories(proc_ / pid / "task");
+    std::ofstream(proc_ / pid / "status") << "Name:\tx\nUmask:\t0022\nUid:\t" << user << "\t0\t0\t0\n";
+    std::ofstream(proc_ / pid / "cgroup") << cgroup;
+    std::ofstream(proc_ / pid / "cmdline") << title;
+    if (*program) std::filesystem::create_symlink(program, proc_ / pid / "exe");
+    return proc_ / pid;
+  }
+  const uid_t root_ = ::getuid(), user_ = root_ + 1000;
+  const std::filesystem::path proc_ =
+      std::filesystem::path(testing::TempDir()) / ("mso-proc-" + std::to_string(::getpid()));
+};
+
+TEST_F(Processes, OfAJobByCgroupAlone) {
+  add("101", user_, "4:cpuset:/slurm/uid_1/job_12/step_0\n0::/\n", "/usr/bin/sleep");
+  add("102", root_, "0::/system.slice/slurmstepd.scope/job_12/step_0/slurm\n", "/usr/sbin/slurmstepd",
+      "slurmstepd: [12.0]");
+  add("103", user_, "4:cpuset:/slurm/uid_1/job_13/step_0\n", "/usr/bin/sleep");
+  EXPECT_THAT(processes_of_job(12, "n1", proc_), ElementsAre(101));
+  EXPECT_TRUE(has_step_daemon(12, proc_));
+  EXPECT_FALSE(has_step_daemon(1, proc_));
+  EXPECT_FALSE(has_step_daemon(120, proc_));
 }
 
-TEST(Cgroups, ProcessesAreFoundInProc) {
-  const std::filesystem::path proc = std::filesystem::path(testing::TempDir()) / "mso-proc";
-  std::filesystem::remove_all(proc);
-  const auto process = [&](const char* pid, const char* cgroup, const char* program) {
-    std::filesystem::create_directories(proc / pid);
-    std::ofstream(proc / pid / "cgroup") << cgroup;
-    std::filesystem::create_symlink(program, proc / pid / "exe");
-    std::ofstream(proc / pid / "cmdline") << "slurmstepd: [12.0]";
+TEST_F(Processes, AreAliveWhileAnyThreadIs) {
+  // v1 says "/" of a first thread that has ended.
+  const auto thread = [&](const std::filesystem::path& process, const char* id, const char* cgroup, bool lives) {
+    std::filesystem::create_directories(process / "task" / id);
+    std::ofstream(process / "task" / id / "cgroup") << cgroup;
+    if (lives) std::filesystem::create_symlink("/usr/bin/python3", process / "task" / id / "exe");
   };
-  process("101", "4:cpuset:/slurm/uid_1/job_12/step_0\n0::/\n", "/usr/bin/sleep");
-  process("102", "0::/system.slice/slurmstepd.scope/job_12/step_0/slurm\n", "/usr/sbin/slurmstepd");
-  process("103", "4:cpuset:/slurm/uid_1/job_13/step_0\n", "/usr/bin/sleep");
-  EXPECT_THAT(processes_of_job(12, "n1", proc), ElementsAre(101));
-  EXPECT_TRUE(has_step_daemon(12, proc));
-  EXPECT_FALSE(has_step_daemon(1, proc));
+  const auto first_has_ended = add("104", user_, "4:cpuset:/\n", "");
+  thread(first_has_ended, "104", "4:cpuset:/\n", false);
+  thread(first_has_ended, "105", "4:cpuset:/slurm/uid_1/job_12/step_0\n", true);
+  const auto dead = add("106", user_, "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n", "");
+  thread(dead, "106", "0::/system.slice/slurmstepd.scope/job_12/step_0/user/task_0\n", false);
+  EXPECT_THAT(processes_of_job(12, "n1", proc_), ElementsAre(104));
+}
+
+TEST_F(Processes, AUserCannotPassForSlurmsDaemon) {
+  // The folder of a process that cannot be dumped belongs to root, as all of these do here.
+  add("107", user_, "4:cpuset:/slurm/uid_1/job_12/step_0\n", "/home/user/slurmstepd", "slurmstepd: [12.0]");
+  EXPECT_THAT(processes_of_job(12, "n1", proc_), ElementsAre(107));
+  EXPECT_FALSE(has_step_daemon(12, proc_));
+  // Replaced by a newer version since it was started.
+  add("108", root_, "0::/\n", "/usr/sbin/slurmstepd (deleted)", "slurmstepd: [12.0]");
+  EXPECT_TRUE(has_step_daemon(12, proc_));
+}
+
+TEST_F(Processes, AJobIsAtWorkWhereAnotherStepOrProcessOfItsUserIs) {
+  EXPECT_FALSE(is_at_work(12, "n1", user_, proc_));
+  add(std::to_string(::getpid()).c_str(), root_, "0::/\n", "/usr/sbin/slurmstepd", "slurmstepd: [12.1]");  // this one
+  add("109", root_, "0::/\n", "/usr/sbin/slurmstepd", "slurmstepd: [12.extern]");
+  add("110", root_, "4:cpuset:/slurm/uid_1/job_12/step_extern\n", "/usr/bin/sleep");
+  add("111", user_ + 1, "4:cpuset:/slurm/uid_1/job_12/step_0\n", "/usr/bin/sleep");  // somebody else's trick
+  add("112", user_, "4:cpuset:/slurm/uid_1/job_13/step_0\n", "/usr/bin/sleep");
+  EXPECT_FALSE(is_at_work(12, "n1", user_, proc_));
+  add("113", user_, "4:cpuset:/slurm/uid_1/job_12/step_extern\n", "/usr/bin/sleep");
+  EXPECT_TRUE(is_at_work(12, "n1", user_, proc_));
+  EXPECT_FALSE(is_at_work(12, "n1", user_ + 2, proc_));
+  add("114", root_, "0::/\n", "/usr/sbin/slurmstepd-wlm", "slurmstepd: [12.batch]");  // Debian's name
+  EXPECT_TRUE(is_at_work(12, "n1", user_ + 2, proc_));
 }
 
 TEST(Squeue, InDoubtAJobLives) {
-  EXPECT_EQ(read_squeue(0, "RUNNING\n", ""), JobKnown::kActive);
-  EXPECT_EQ(read_squeue(0, "", ""), JobKnown::kGone);
-  EXPECT_EQ(read_squeue(1, "", "slurm_load_jobs error: Invalid job id specified\n"), JobKnown::kGone);
-  EXPECT_EQ(read_squeue(1, "", "Unable to contact slurm controller"), JobKnown::kUnknown);
-  EXPECT_EQ(read_squeue(127, "", ""), JobKnown::kUnknown);
+  EXPECT_EQ(read_squeue(7, 0, "7 RUNNING\n", ""), JobKnown::kActive);
+  EXPECT_EQ(read_squeue(7, 0, "7 PENDING\n", ""), JobKnown::kActive);  // requeued
+  EXPECT_EQ(read_squeue(7, 0, "7 COMPLETING\n", ""), JobKnown::kActive);
+  EXPECT_EQ(read_squeue(7, 0, "7 SOMETHING_NEW\n", ""), JobKnown::kActive);
+  for (const char* over : {"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY"})
+    EXPECT_EQ(read_squeue(7, 0, "7 " + std::string(over) + "\n", ""), JobKnown::kGone) << over;
+  // An array: each task by its own number.
+  EXPECT_EQ(read_squeue(7, 0, "8 RUNNING\n7 COMPLETED\n9 PENDING\n", ""), JobKnown::kGone);
+  EXPECT_EQ(read_squeue(7, 0, "8 COMPLETED\n7 RUNNING\n", ""), JobKnown::kActive);
+  EXPECT_EQ(read_squeue(7, 0, "8 COMPLETED\n", ""), JobKnown::kActive);
+  // No line is no answer: all states were asked for.
+  EXPECT_EQ(read_squeue(7, 0, "", ""), JobKnown::kUnknown);
+  EXPECT_EQ(read_squeue(7, 0, "\n", ""), JobKnown::kUnknown);
+  EXPECT_EQ(read_squeue(7, 0, "rubbish", ""), JobKnown::kUnknown);
+  EXPECT_EQ(read_squeue(7, 1, "", "slurm_load_jobs error: Invalid job id specified\n"), JobKnown::kGone);
+  EXPECT_EQ(read_squeue(7, 1, "", "Unable to contact slurm controller"), JobKnown::kUnknown);
+  EXPECT_EQ(read_squeue(7, 127, "", ""), JobKnown::kUnknown);
   EXPECT_EQ(ask_controller(1, "/nonexistent/squeue"), JobKnown::kUnknown);
-  EXPECT_EQ(ask_controller(1, "/bin/true"), JobKnown::kGone);
+  EXPECT_EQ(ask_controller(1, "/bin/true"), JobKnown::kUnknown);
 }
 
-TEST(Subprocess, OutputCodesAndDeadlines) {
-  Outcome outcome = run_program({"/bin/sh", "-c", "echo out; echo err >&2; exit 3"}, 5, 100);
-  EXPECT_EQ(outcome.exit_code, 3);
-  EXPECT_EQ(outcome.output, "out\n");
-  EXPECT_EQ(outcome.errors, "err\n");
-  outcome = run_program({"/bin/sh", "-c", "head -c 100000 /dev/zero; kill -9 $$"}, 5, 1000);
-  EXPECT_EQ(outcome.output.size(), 1000u);
-  EXPECT_EQ(outcome.exit_code, 137);
-  EXPECT_TRUE(run_program({"/bin/sh", "-c", "sleep 60"}, 0.2, 100).timed_out);
-  EXPECT_TRUE(run_program({"/bin/sh", "-c", "exec >&- 2>&-; sleep 60"}, 0.2, 100).timed_out);
-  EXPECT_NE(run_program({"/nonexistent"}, 1, 100).not_started, 0);
+TEST_F(RunFolder, SqueueSeesNothingOfThisProcessesEnvironment) {
+  std::ofstream(path_ / "squeue") << "#!/bin/sh\n/usr/bin/env >" << (path_ / "seen").string()
+                                  << "\necho 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1\n";
+  ::chmod((path_ / "squeue").c_str(), 0755);
+  ::setenv("SQUEUE_USERS", "nobody", 1);
+  ::setenv("SLURM_CONF", "/somewhere/slurm.conf", 1);
+  EXPECT_EQ(ask_controller(12, path_ / "squeue"), JobKnown::kGone);
+  ::unsetenv("SQUEUE_USERS");
+  ::unsetenv("SLURM_CONF");
+  std::ifstream in(path_ / "seen");
+  std::set<std::string> names;
+  for (std::string line; std::getline(in, line);) names.insert(line.substr(0, line.find('=')));
+  for (const char* shells : {"PWD", "OLDPWD", "_", "SHLVL"}) names.erase(shells);
+  EXPECT_THAT(names, ElementsAre("PATH", "SLURM_CONF"));
+}
+
+// As root in mount namespaces of their own.
+TEST(Tmpfs, GivesItsMemoryBackWhileFilesAreOpen) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  std::string name = testing::TempDir() + "/mso-tmpfs-XXXXXX";
+  const std::filesystem::path point = std::filesystem::canonical(::mkdtemp(name.data()));
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount(kTmpfsSource, point.c_str(), "tmpfs", MS_NOSUID, "size=8388608") != 0)
+      ::_exit(255);
+    const auto write = [](int fd, size_t bytes) {
+      const std::string text(bytes, 'x');
+      return ::write(fd, text.data(), bytes) == static_cast<ssize_t>(bytes);
+    };
+    const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(20); };
+    const auto fail = [](int line) { ::_exit(line % 250 + 1); };
+    const auto upper = upper_mount(point);
+    if (!upper || !upper->of_plugin) fail(__LINE__);
+    const FileDescriptor tmpfs = hold_tmpfs(point, upper->device);
+    if (!tmpfs.valid()) ::_exit(255);  // before Linux 5.2
+    if (hold_tmpfs(point, upper->device + 1).valid()) fail(__LINE__);
+    if (total_bytes(tmpfs) != 8388608 || !resize_tmpfs(tmpfs, 16777216, 1024) || total_bytes(tmpfs) != 16777216)
+      fail(__LINE__);
+    // Deep folders, links out, a pipe, a device, a file system inside, an open file with a name.
+    std::filesystem::path deep = point;
+    for (int i = 0; i < 60; ++i) deep /= "d";
+    std::filesystem::create_directories(deep);
+    std::ofstream(deep / "file") << std::string(100000, 'y');
+    std::filesystem::create_symlink("/etc", point / "link");
+    ::mkfifo((point / "pipe").c_str(), 0600);
+    std::filesystem::create_directory(point / "other");
+    if (::mount("x", (point / "other").c_str(), "tmpfs", 0, "size=1048576") != 0) fail(__LINE__);
+    std::ofstream(point / "other" / "kept") << "kept";
+    FileDescriptor open(::open((point / "open").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!write(open.get(), 4 << 20) || used_bytes(tmpfs) < (4 << 20)) fail(__LINE__);
+    // A file that has no name any more cannot be found: it is counted, and no more can be had.
+    FileDescriptor nameless(::open((point / "gone").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!write(nameless.get(), 1 << 20) || ::unlink((point / "gone").c_str()) != 0) fail(__LINE__);
+    if (empty_tmpfs(tmpfs, soon()) != (1 << 20)) fail(__LINE__);
+    if (write(open.get(), 1 << 20)) fail(__LINE__);
+    if (!std::filesystem::exists(point / "other" / "kept") || !std::filesystem::exists("/etc/passwd")) fail(__LINE__);
+    nameless.reset();
+    if (empty_tmpfs(tmpfs, soon()) != 0 || used_bytes(tmpfs) != 0 || total_bytes(tmpfs) > 4096) fail(__LINE__);
+    // Covered by something else: that is what is seen, and not taken for the plugin's.
+    if (::mount("mso", point.c_str(), "ramfs", 0, nullptr) != 0) fail(__LINE__);
+    const auto covered = upper_mount(point);
+    if (!covered || covered->tmpfs || covered->of_plugin || hold_tmpfs(point, upper->device).valid()) fail(__LINE__);
+    if (upper_mount(point / "none") || upper_mount("/nonexistent")) fail(__LINE__);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  std::filesystem::remove_all(point);
+  if (WEXITSTATUS(status) == 255) GTEST_SKIP() << "no mounts can be made here, or Linux is older than 5.2";
+  EXPECT_EQ(status, 0) << "failed in line " << WEXITSTATUS(status) - 1 << " (modulo 250)";
 }
 
 TEST(LogLines, AreOneLineWhateverIsInThem) {
@@ -269,10 +389,53 @@ TEST(Confirmation, ArrivesAndIsCounted) {
   std::string forged = box->ticket();
   forged.back() = forged.back() == '0' ? '1' : '0';
   EXPECT_TRUE(send_confirmation("127.0.0.1", forged, {7, 2, "n3"}, 1));
-  EXPECT_THAT(box->collect(3, 0.3), ElementsAre(NodeOfStep{7, 0, "n1"}, NodeOfStep{7, 1, "n2"}));
+  const Confirmations found = box->collect(3, 0.3);
+  EXPECT_THAT(found.nodes, ElementsAre(NodeOfStep{7, 0, "n1"}, NodeOfStep{7, 1, "n2"}));
+  EXPECT_EQ(found.strangers, 1u);
   for (const char* bad : {"", ":", "x:y", "1", "99999:a"})
     EXPECT_FALSE(send_confirmation("127.0.0.1", bad, {7, 0, "n"}, 0.2)) << bad;
   EXPECT_FALSE(send_confirmation("not an address", box->ticket(), {7, 0, "n"}, 0.2));
+}
+
+// Connects as anybody can, and says something or nothing.
+FileDescriptor stranger(const ConfirmationBox& box, std::string_view says) {
+  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(std::stoi(box.ticket())));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return FileDescriptor();
+  if (!says.empty() && ::send(fd.get(), says.data(), says.size(), MSG_NOSIGNAL) < 0) return FileDescriptor();
+  return fd;
+}
+
+TEST(Confirmation, PeersThatSayNothingKeepNobodyFromBeingHeard) {
+  auto box = ConfirmationBox::open({0, 0});
+  ASSERT_TRUE(box);
+  // More than are heard at the same time, before and after the good ones.
+  std::vector<FileDescriptor> silent;
+  for (int i = 0; i < 400; ++i) silent.push_back(stranger(*box, i % 3 ? "" : "half a li"));
+  EXPECT_TRUE(send_confirmation("127.0.0.1", box->ticket(), {7, 0, "n1"}, 1));
+  for (int i = 0; i < 100; ++i) silent.push_back(stranger(*box, ""));
+  EXPECT_TRUE(send_confirmation("127.0.0.1", box->ticket(), {7, 1, "n2"}, 1));
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(box->collect(2, 60).nodes, ElementsAre(NodeOfStep{7, 0, "n1"}, NodeOfStep{7, 1, "n2"}));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+}
+
+TEST(Confirmation, StrangersAreCountedAndTheDeadlineHolds) {
+  auto box = ConfirmationBox::open({0, 0});
+  ASSERT_TRUE(box);
+  EXPECT_EQ(box->collect(1, 0.05).strangers, 0u);
+  std::vector<FileDescriptor> silent;
+  for (const std::string& says : {std::string(), std::string("x"), std::string("rubbish\n"), std::string(5000, 'y'), box->ticket() + "\n"})
+    silent.push_back(stranger(*box, says));
+  silent.push_back(stranger(*box, "x"));
+  silent.back().reset();  // gone again
+  EXPECT_TRUE(send_confirmation("127.0.0.1", box->ticket(), {7, 0, "n1"}, 1));
+  const Confirmations found = box->collect(2, 0.3);
+  EXPECT_EQ(found.nodes.size(), 1u);
+  EXPECT_EQ(found.strangers, 6u);
 }
 
 TEST(Confirmation, PortsAndHostLists) {
