@@ -14,6 +14,8 @@ if BUILD_IO
 noinst_LTLIBRARIES += libmso_io.la
 libmso_io_la_SOURCES = \
   io/anyres.cc io/anyres.h \
+  io/audio.cc io/audio.h \
+  io/audio_mixer.cc io/audio_mixer.h \
   io/batch_plan.cc io/batch_plan.h \
   io/buffer_pool.cc io/buffer_pool.h \
   io/config_keys.h \
@@ -23,6 +25,7 @@ libmso_io_la_SOURCES = \
   io/dataset_report.cc io/dataset_report.h \
   io/ffmpeg.cc io/ffmpeg.h \
   io/ffmpeg_image.cc io/ffmpeg_image.h \
+  io/fft_lanes.h \
   io/frame_to_rgb.cc io/frame_to_rgb.h \
   io/image.cc io/image.h \
   io/image_header.cc io/image_header.h \
@@ -32,7 +35,10 @@ libmso_io_la_SOURCES = \
   io/json_node.h \
   io/ledger.cc io/ledger.h \
   io/media_clip.h \
+  io/media_input.cc io/media_input.h \
+  io/mel.cc io/mel.h \
   io/micro_batch.h \
+  io/mov_header.cc io/mov_header.h \
   io/picture_decoder.cc io/picture_decoder.h \
   io/picture_folder.cc io/picture_folder.h \
   io/pixel_table.cc io/pixel_table.h \
@@ -59,7 +65,11 @@ libmso_io_la_SOURCES = \
   io/tokenizer_json.cc io/tokenizer_json.h \
   io/tokenizer_pattern.cc io/tokenizer_pattern.h \
   io/tokenizer_steps.cc io/tokenizer_steps.h \
-  io/utf8.cc io/utf8.h
+  io/utf8.cc io/utf8.h \
+  io/video.cc io/video.h \
+  io/video_rgb.cc io/video_rgb.h \
+  io/video_sampling.cc io/video_sampling.h \
+  io/video_table.cc io/video_table.h
 libmso_io_la_CXXFLAGS = $(AM_CXXFLAGS) $(ARCHIVE_CFLAGS) $(JPEG_CFLAGS) $(FFMPEG_CFLAGS) $(PCRE2_CFLAGS) \
   $(UTF8PROC_CFLAGS) $(SPDLOG_CFLAGS)
 libmso_io_la_LIBADD = $(ARCHIVE_LIBS) $(JPEG_LIBS) $(FFMPEG_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS)
@@ -92,6 +102,18 @@ process_media_SOURCES = tests/reference/process_media.cc
 process_media_CXXFLAGS = $(AM_CXXFLAGS)
 process_media_LDADD = libmso_io.la libmso_node.la libmso_base.la
 
+# Reference tests compare it with FFmpeg's command line and with transformers.
+check_PROGRAMS += decode_media
+decode_media_SOURCES = tests/reference/decode_media.cc
+decode_media_CXXFLAGS = $(AM_CXXFLAGS) $(FFMPEG_CFLAGS)
+decode_media_LDADD = libmso_io.la libmso_node.la libmso_base.la
+
+# Clips and seconds of sound a second, by hand: make media_bench; contrib/bench/media_bench.py compares it with peers.
+EXTRA_PROGRAMS += media_bench
+media_bench_SOURCES = contrib/bench/media_bench.cc
+media_bench_CXXFLAGS = $(AM_CXXFLAGS) $(FFMPEG_CFLAGS)
+media_bench_LDADD = libmso_io.la libmso_node.la libmso_base.la -lpthread
+
 # Speed of decoding, by hand: make decode_bench; contrib/bench/decode_bench.py compares it with Pillow.
 EXTRA_PROGRAMS += decode_bench
 decode_bench_SOURCES = contrib/bench/decode_bench.cc
@@ -102,6 +124,7 @@ if HAVE_GTEST
 check_PROGRAMS += io_tests
 TESTS += io_tests
 io_tests_SOURCES = \
+  tests/unit/io/audio_test.cc \
   tests/unit/io/batch_plan_test.cc \
   tests/unit/io/data_loader_test.cc \
   tests/unit/io/dataset_manifest_test.cc \
@@ -110,17 +133,30 @@ io_tests_SOURCES = \
   tests/unit/io/image_test.cc \
   tests/unit/io/ledger_test.cc \
   tests/unit/io/processor_test.cc \
+  tests/unit/io/media_fixture.h \
+  tests/unit/io/mel_test.cc \
   tests/unit/io/resize_test.cc \
   tests/unit/io/sample_assembler_test.cc \
   tests/unit/io/shard_index_test.cc \
   tests/unit/io/shard_fixture.h \
   tests/unit/io/shard_packer_test.cc \
   tests/unit/io/tokenizer_json_test.cc \
-  tests/unit/io/tokenizer_test.cc
-io_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS)
+  tests/unit/io/tokenizer_test.cc \
+  tests/unit/io/video_sampling_test.cc \
+  tests/unit/io/video_test.cc
+io_tests_CXXFLAGS = $(AM_CXXFLAGS) $(FFMPEG_CFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS)
 io_tests_LDADD = libmso_io.la libmso_node.la libmso_base.la $(GTEST_LIBS)
 endif
 endif
+
+EXTRA_DIST += \
+  contrib/bench/media_bench.py \
+  tests/fuzz/fuzz_audio.cc tests/fuzz/corpus/audio \
+  tests/fuzz/fuzz_video.cc tests/fuzz/corpus/video \
+  tests/reference/audio_reference.py \
+  tests/reference/video_reference.py \
+  tests/unit/io/fixtures/media \
+  tests/unit/io/fixtures/make_media_fixtures.py
 
 EXTRA_DIST += doc/data.md tests/cli/data.bats tests/fuzz/fuzz_tar_index.cc \
   tests/fuzz/corpus/tar_index/empty tests/fuzz/corpus/tar_index/gnu tests/fuzz/corpus/tar_index/index \
