@@ -54,7 +54,7 @@ std::optional<JobName> parse_job_name(std::string_view text) {
 
 std::string format_job_state(const JobState& state) {
   return std::string(kStateVersion) + "\nuid " + std::to_string(state.uid) + "\nsnapshot_bytes " +
-         std::to_string(state.snapshot_bytes) + "\nphase " + (state.ready ? "ready" : "making") + "\nsince " +
+         std::to_string(state.snapshot_bytes) + "\nphase " + (state.held ? "held" : state.ready ? "ready" : "making") + "\nsince " +
          std::to_string(state.since) + "\nnode " + state.node + "\n";
 }
 
@@ -81,6 +81,7 @@ std::optional<JobState> parse_job_state(std::string_view text) {
       if (!parse_number(value, state.since)) return std::nullopt;
     } else if (name == "phase") {
       state.ready = value == "ready";
+      state.held = value == "held";
       has_phase = true;
     } else if (name == "node") {
       state.node = std::string(value.substr(0, 256));

@@ -31,6 +31,7 @@ struct JobState {
   bool ready = false;           // false: its making was interrupted
   int64_t since = 0;            // Unix time
   std::string node;             // as Slurm calls it
+  bool held = false;  // over, but a process outside the job keeps snapshot_bytes in use
   bool operator==(const JobState&) const = default;
 };
 std::string format_job_state(const JobState& state);

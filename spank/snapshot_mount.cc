@@ -38,8 +38,8 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kLeastAuto = uint64_t{16} << 20;
 constexpr int kMaxStacked = 4096;  // fusermount allows a user 1000
 constexpr int kMaxDepth = 6;
-// A million files take a few seconds.
-constexpr auto kEmptyDeadline = std::chrono::seconds(20);
+// Under the node's lock, where all that takes long should be done already.
+constexpr double kEmptyLockedS = 2;
 
 std::string size_text(uint64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -74,14 +74,13 @@ Found look_at(const std::filesystem::path& folder, uid_t uid, dev_t& device) {
 // Detaches all that is mounted on `point`, one over the other, with whatever is mounted below. A tmpfs is
 // emptied first, since open files would keep its memory; one that cannot give it back stays, and how much it
 // holds is returned. `until_tmpfs`: leaves the first tmpfs attached.
-uint64_t detach_mounts(const std::filesystem::path& point, bool until_tmpfs = false) {
-  const auto end = std::chrono::steady_clock::now() + kEmptyDeadline;
+uint64_t detach_mounts(const std::filesystem::path& point, double patience_s, bool until_tmpfs = false) {
   for (int stacked = 0; stacked < kMaxStacked; ++stacked) {
     const auto upper = upper_mount(point);
     if (!upper) return 0;
     if (upper->tmpfs) {
       const FileDescriptor tmpfs = hold_tmpfs(point, upper->device);
-      const uint64_t held = tmpfs.valid() ? empty_tmpfs(tmpfs, end) : 0;
+      const uint64_t held = tmpfs.valid() ? empty_tmpfs(tmpfs, patience_s) : 0;
       if (held > 0 || until_tmpfs) return held;
     }
     if (::umount2(point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) continue;
@@ -94,10 +93,10 @@ uint64_t detach_mounts(const std::filesystem::path& point, bool until_tmpfs = fa
 // The folder's own mounts. No path that has a part of a user's in it is named: a user can mount, and rename,
 // inside the snapshot directory, and what lies there goes with it. Returns the bytes that stay in use.
 uint64_t detach_job_mounts(const std::filesystem::path& folder) {
-  uint64_t held = detach_mounts(folder);
+  uint64_t held = detach_mounts(folder, kEmptyLockedS);
   std::vector<std::filesystem::path> children;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) children.push_back(entry.path());
-  for (const std::filesystem::path& child : children) held += detach_mounts(child);
+  for (const std::filesystem::path& child : children) held += detach_mounts(child, kEmptyLockedS);
   return held;
 }
 
@@ -336,8 +335,8 @@ void attach_snapshot(const Snapshot& snapshot) {
     throw system_error("the snapshot directory cannot be shown to the task", where, error_number);
 }
 
-void empty_job_folder(const RunDirectory& run, const JobName& job) {
-  detach_mounts(run.of(job) / "snapshot", true);
+void empty_job_folder(const RunDirectory& run, const JobName& job, double patience_s) {
+  detach_mounts(run.of(job) / "snapshot", patience_s, true);
 }
 
 void remove_job_folder(const RunDirectory& run, const JobName& job) {
@@ -356,7 +355,7 @@ void remove_job_folder(const RunDirectory& run, const JobName& job) {
     JobState state = run.read_state(job).value_or(JobState{});
     state.snapshot_bytes = held;
     state.ready = false;  // no step uses it again
-    state.since = 0;
+    state.held = true;
     run.write_state(job, state);
     ::unlink((folder / "nvme").c_str());
     throw Error("files of the snapshot directory are still open in a process outside the job",

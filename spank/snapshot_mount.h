@@ -60,9 +60,9 @@ Snapshot prepare_snapshot(const RunDirectory& run, const SnapshotOrder& order,
 // In a task, as root: makes the directory visible in the mount namespace the task is in, where it is not.
 void attach_snapshot(const Snapshot& snapshot);
 
-// Gives back the memory of the snapshot directory of a job that is over: what takes long of removing its folder,
-// and needs no lock.
-void empty_job_folder(const RunDirectory& run, const JobName& job);
+// Gives back the memory of the snapshot directory of a job that is over, for as long as `patience_s`: what takes
+// long of removing its folder, and needs no lock.
+void empty_job_folder(const RunDirectory& run, const JobName& job, double patience_s);
 // Unmounts (lazily) what is mounted below the job's folder and removes the folder. Error where something is
 // left: also where a process outside the job keeps files of the snapshot directory open, whose memory then still
 // counts, as the job's state.

@@ -19,6 +19,8 @@ namespace mso {
 
 namespace {
 constexpr double kKillDeadlineS = 5, kSqueueDeadlineS = 5, kCgroupDeadlineS = 0.5;
+// A million files take a few seconds; where it could not be done the first time, others should not wait for it.
+constexpr double kEmptyDeadlineS = 20, kEmptyAgainS = 0.5;
 // A step that is just being set up has a folder before it has processes.
 constexpr int64_t kYoungS = 60;
 }  // namespace
@@ -45,7 +47,8 @@ bool tear_down_job(uint32_t job, const PluginArguments& arguments, const std::st
     std::string failed;
     for (const JobName& name : names) {
       try {
-        empty_job_folder(*run, name);
+        const auto kept = run->read_state(name);
+        empty_job_folder(*run, name, kept && kept->held ? kEmptyAgainS : kEmptyDeadlineS);
       } catch (const std::exception& error) {
         failed = error.what();
       }
@@ -127,7 +130,7 @@ size_t sweep_dead_jobs(const PluginArguments& arguments, const std::function<Job
     for (const JobName& name : run->jobs(job))
       if (const auto state = run->read_state(name)) {
         const int64_t age = static_cast<int64_t>(std::time(nullptr)) - state->since;
-        young = young || (age >= 0 && age < kYoungS && !state->ready);
+        young = young || (age >= 0 && age < kYoungS && !state->ready && !state->held);
       }
     // An orphan of a dead job keeps it from nothing: whether the job is over is the controller's word alone.
     if (young || ask(job) != JobKnown::kGone) continue;

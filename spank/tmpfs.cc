@@ -2,14 +2,18 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +33,9 @@
 #ifndef SYS_fsconfig
 #define SYS_fsconfig 431
 #endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
 #ifndef SYS_fspick
 #define SYS_fspick 433
 #endif
@@ -36,6 +43,8 @@
 namespace mso {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kPage = 4096;
 constexpr unsigned kPickCloseOnExec = 1, kPickEmptyPath = 8;   // FSPICK_…
@@ -76,6 +85,15 @@ std::vector<std::string> names_in(int folder) {
   return names;
 }
 
+// Moves `fd` to 0 and closes all others: a child that hangs must not hold the node's lock or anybody's pipe.
+bool keep_only(int fd) {
+  if (fd != 0 && ::dup2(fd, 0) < 0) return false;
+  if (::syscall(SYS_close_range, 1u, ~0u, 0u) == 0) return true;
+  const long most = ::sysconf(_SC_OPEN_MAX);  // before Linux 5.9
+  for (int other = 1; other < most; ++other) ::close(other);
+  return true;
+}
+
 // Removes what is no folder; a regular file's memory goes even where it is open.
 void discard(int folder, const std::string& name) {
   struct stat info;
@@ -91,8 +109,8 @@ void discard(int folder, const std::string& name) {
 }
 
 // Folders are moved up into the root and emptied there, so that depth costs nothing.
-void empty_folder(int root, std::chrono::steady_clock::time_point end) {
-  const auto over = [end] { return std::chrono::steady_clock::now() >= end; };
+void empty_folder(int root, Clock::time_point end) {
+  const auto over = [end] { return Clock::now() >= end; };
   size_t number = 0;
   for (bool moved = true; moved && !over();) {
     moved = false;
@@ -179,11 +197,31 @@ bool resize_tmpfs(const FileDescriptor& tmpfs, uint64_t bytes, uint64_t inodes) 
          ::syscall(SYS_fsconfig, settings.get(), kConfigReconfigure, nullptr, nullptr, 0) == 0;
 }
 
-uint64_t empty_tmpfs(const FileDescriptor& tmpfs, std::chrono::steady_clock::time_point end) {
+uint64_t empty_tmpfs(const FileDescriptor& tmpfs, double patience_s) {
+  const auto end =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(patience_s));
   // Whoever still writes gets no more than there is now.
   if (const uint64_t used = used_bytes(tmpfs)) resize_tmpfs(tmpfs, used, 0);
-  const FileDescriptor root(::openat(tmpfs.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (root.valid()) empty_folder(root.get(), end);
+  // In a process of its own: whoever writes to a file, or lists a folder, from or to memory that is not there yet
+  // (FUSE, userfaultfd) keeps it locked, for ever if he likes.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (keep_only(tmpfs.get())) {
+      const FileDescriptor root(::openat(0, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      if (root.valid()) empty_folder(root.get(), end);
+    }
+    ::_exit(0);
+  }
+  if (child > 0) {
+    for (int wait_ms = 1; ::waitpid(child, nullptr, WNOHANG) == 0; wait_ms = std::min(2 * wait_ms, 50)) {
+      if (Clock::now() >= end) {
+        ::kill(child, SIGKILL);
+        ::waitpid(child, nullptr, WNOHANG);
+        break;
+      }
+      ::poll(nullptr, 0, wait_ms);
+    }
+  }
   uint64_t used = used_bytes(tmpfs);
   // In between a writer may have had some of it back.
   for (int i = 0; i < 3 && !resize_tmpfs(tmpfs, std::max(used, kPage), 0) && errno == EINVAL; ++i)

@@ -5,7 +5,6 @@
 
 #include <sys/types.h>
 
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -44,8 +43,9 @@ uint64_t used_bytes(const FileDescriptor& tmpfs);
 bool resize_tmpfs(const FileDescriptor& tmpfs, uint64_t bytes, uint64_t inodes);
 
 // Gives the memory back: files are cut to nothing before they are removed, since a file that is open lives on.
-// Then it can hold no more than a page. Returns what is in use all the same: files that were removed while they
-// were open, or that are still written to; the size is cut to that. Ends at `end`.
-uint64_t empty_tmpfs(const FileDescriptor& tmpfs, std::chrono::steady_clock::time_point end);
+// Then it can hold no more than a page. Returns what is in use all the same, and the size is cut to that: files
+// that were removed while they were open, that are still written to, or that somebody keeps locked. Takes no
+// longer than `patience_s`: a child process does it, which is left behind where a lock keeps it.
+uint64_t empty_tmpfs(const FileDescriptor& tmpfs, double patience_s);
 
 }  // namespace mso

@@ -3,11 +3,18 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -54,6 +61,9 @@ TEST(JobStates, GoThroughAndSurviveLinesOfALaterVersion) {
   JobState state{1000, uint64_t{1} << 30, true, 1764000000, "n1"};
   EXPECT_EQ(parse_job_state(format_job_state(state)), state);
   EXPECT_EQ(parse_job_state(format_job_state(state) + "colour blue\n"), state);
+  state.ready = false;
+  state.held = true;
+  EXPECT_EQ(parse_job_state(format_job_state(state)), state);
   for (const char* bad :
        {"", "mso-state 2\nuid 1\nphase ready\n", "mso-state 1\n", "mso-state 1\nuid x\nphase ready\n",
         "mso-state 1\nuid -1\nphase ready\n", "mso-state 1\nuid\n"})
@@ -315,6 +325,42 @@ TEST_F(RunFolder, SqueueSeesNothingOfThisProcessesEnvironment) {
   EXPECT_THAT(names, ElementsAre("PATH", "SLURM_CONF"));
 }
 
+// A process that hangs in a write to `file`, which keeps the file locked: no other can change or remove it. 0 where
+// the kernel has no userfaultfd.
+pid_t hanging_writer(const std::filesystem::path& file) {
+  int ready[2];
+  if (::pipe2(ready, O_CLOEXEC) != 0) return 0;
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    const int fault = static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC));
+    uffdio_api api = {};
+    api.api = UFFD_API;
+    void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uffdio_register region = {};
+    region.range = {reinterpret_cast<uintptr_t>(memory), 4096};
+    region.mode = UFFDIO_REGISTER_MODE_MISSING;
+    const int fd = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fault < 0 || ::ioctl(fault, UFFDIO_API, &api) != 0 || ::ioctl(fault, UFFDIO_REGISTER, &region) != 0 || fd < 0)
+      ::_exit(1);
+    if (::fork() == 0) {  // says so when the other hangs
+      pollfd event = {fault, POLLIN, 0};
+      const bool hangs = ::poll(&event, 1, 20000) == 1;
+      if (hangs && ::write(ready[1], "x", 1) != 1) ::_exit(1);
+      ::_exit(0);
+    }
+    ::close(ready[1]);
+    ::_exit(::write(fd, memory, 4096) < 0 ? 1 : 0);
+  }
+  ::close(ready[1]);
+  char said;
+  const bool hangs = ::read(ready[0], &said, 1) == 1;
+  ::close(ready[0]);
+  if (hangs) return writer;
+  ::kill(writer, SIGKILL);
+  ::waitpid(writer, nullptr, 0);
+  return 0;
+}
+
 // As root in mount namespaces of their own.
 TEST(Tmpfs, GivesItsMemoryBackWhileFilesAreOpen) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
@@ -330,7 +376,6 @@ TEST(Tmpfs, GivesItsMemoryBackWhileFilesAreOpen) {
       const std::string text(bytes, 'x');
       return ::write(fd, text.data(), bytes) == static_cast<ssize_t>(bytes);
     };
-    const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(20); };
     const auto fail = [](int line) { ::_exit(line % 250 + 1); };
     const auto upper = upper_mount(point);
     if (!upper || !upper->of_plugin) fail(__LINE__);
@@ -354,11 +399,28 @@ TEST(Tmpfs, GivesItsMemoryBackWhileFilesAreOpen) {
     // A file that has no name any more cannot be found: it is counted, and no more can be had.
     FileDescriptor nameless(::open((point / "gone").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!write(nameless.get(), 1 << 20) || ::unlink((point / "gone").c_str()) != 0) fail(__LINE__);
-    if (empty_tmpfs(tmpfs, soon()) != (1 << 20)) fail(__LINE__);
+    if (empty_tmpfs(tmpfs, 20) != (1 << 20)) fail(__LINE__);
     if (write(open.get(), 1 << 20)) fail(__LINE__);
     if (!std::filesystem::exists(point / "other" / "kept") || !std::filesystem::exists("/etc/passwd")) fail(__LINE__);
     nameless.reset();
-    if (empty_tmpfs(tmpfs, soon()) != 0 || used_bytes(tmpfs) != 0 || total_bytes(tmpfs) > 4096) fail(__LINE__);
+    if (empty_tmpfs(tmpfs, 20) != 0 || used_bytes(tmpfs) != 0 || total_bytes(tmpfs) > 4096) fail(__LINE__);
+    // A file that is kept locked: its writer waits for memory that nobody brings.
+    if (!resize_tmpfs(tmpfs, 16777216, 1024)) fail(__LINE__);
+    std::ofstream(point / "locked") << std::string(1 << 20, 'z');
+    const pid_t writer = hanging_writer(point / "locked");
+    if (writer > 0) {
+      const std::string lock = point.string() + ".lock";
+      FileDescriptor locked(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+      if (::flock(locked.get(), LOCK_EX) != 0) fail(__LINE__);
+      if (empty_tmpfs(tmpfs, 0.5) < (1 << 20)) fail(__LINE__);
+      // What is left behind holds nothing of this process's.
+      locked = FileDescriptor(::open(lock.c_str(), O_RDWR | O_CLOEXEC));
+      ::unlink(lock.c_str());
+      if (::flock(locked.get(), LOCK_EX | LOCK_NB) != 0) fail(__LINE__);
+      ::kill(writer, SIGKILL);
+      ::waitpid(writer, nullptr, 0);
+      if (empty_tmpfs(tmpfs, 20) != 0) fail(__LINE__);
+    }
     // Covered by something else: that is what is seen, and not taken for the plugin's.
     if (::mount("mso", point.c_str(), "ramfs", 0, nullptr) != 0) fail(__LINE__);
     const auto covered = upper_mount(point);
