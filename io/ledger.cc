@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -16,13 +17,40 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// In the file a skipped sample has no "event", as in ledgers written before there were others.
+constexpr const char* kReplaced = "replaced";
+constexpr const char* kDeferred = "deferred";
+
 Json to_json(const LedgerEntry& e) {
-  return Json{{"step", e.step}, {"epoch", e.epoch}, {"position", e.position}, {"id", e.id},
-              {"key", e.key},   {"shard", e.shard}, {"reason", e.reason},     {"detail", e.detail}};
+  Json json;
+  if (e.event == LedgerEvent::kReplaced) json["event"] = kReplaced;
+  if (e.event == LedgerEvent::kDeferred) json["event"] = kDeferred;
+  for (const auto& [name, value] : {std::pair("step", e.step), {"epoch", e.epoch}, {"position", e.position}, {"id", e.id}})
+    json[name] = value;
+  json["key"] = e.key;
+  json["shard"] = e.shard;
+  json["reason"] = e.reason;
+  json["detail"] = e.detail;
+  if (!e.category.empty()) json["category"] = e.category;
+  if (e.event == LedgerEvent::kReplaced) {
+    json["by_id"] = e.by_id;
+    json["by_key"] = e.by_key;
+    json["by_shard"] = e.by_shard;
+    json["similarity"] = e.similarity;
+  }
+  if (e.stand_in) json["stand_in"] = *e.stand_in;
+  return json;
 }
 
 LedgerEntry from_json(const Json& json) {
   LedgerEntry e;
+  const std::string event = json.value("event", "");
+  if (event == kReplaced)
+    e.event = LedgerEvent::kReplaced;
+  else if (event == kDeferred)
+    e.event = LedgerEvent::kDeferred;
+  else if (!event.empty())
+    throw Error("unknown event in a ledger line", event, "it was written by a newer program", ExitCode::kBadData);
   json.at("step").get_to(e.step);
   json.at("epoch").get_to(e.epoch);
   json.at("position").get_to(e.position);
@@ -31,7 +59,20 @@ LedgerEntry from_json(const Json& json) {
   json.at("shard").get_to(e.shard);
   json.at("reason").get_to(e.reason);
   json.at("detail").get_to(e.detail);
+  e.category = json.value("category", "");
+  if (e.event == LedgerEvent::kReplaced) {
+    json.at("by_id").get_to(e.by_id);
+    json.at("by_key").get_to(e.by_key);
+    json.at("by_shard").get_to(e.by_shard);
+    json.at("similarity").get_to(e.similarity);
+  }
+  if (json.contains("stand_in")) e.stand_in = json.at("stand_in").get<uint64_t>();
   return e;
+}
+
+// Two entries with one key speak of the same thing: {step + 1, position} of a deferral, {0, position} of a final fate.
+std::pair<uint64_t, uint64_t> ledger_key(const LedgerEntry& e) {
+  return {e.event == LedgerEvent::kDeferred ? e.step + 1 : 0, e.position};
 }
 
 // Keys and details may hold any bytes of a file name or picture: what is not UTF-8 becomes U+FFFD.
@@ -83,7 +124,7 @@ Ledger Ledger::open(const std::filesystem::path& path) {
   const std::string content = read_if_there(path);
   size_t good = 0;
   ledger.entries_ = parse_lines(content, path.string(), &good);
-  for (const LedgerEntry& entry : ledger.entries_) ledger.id_at_.emplace(entry.position, entry.id);
+  for (const LedgerEntry& entry : ledger.entries_) ledger.id_at_.emplace(ledger_key(entry), entry.id);
   ledger.fd_ = open_file(path, O_WRONLY | O_CREAT | O_APPEND);
   if (good < content.size()) {
     log_info("{}: a torn last line was cut off", path.string());
@@ -101,7 +142,7 @@ void Ledger::append(const std::vector<LedgerEntry>& entries) {
   std::string lines;
   std::vector<LedgerEntry> fresh;
   for (const LedgerEntry& entry : entries) {
-    auto [known, is_fresh] = id_at_.emplace(entry.position, entry.id);
+    auto [known, is_fresh] = id_at_.emplace(ledger_key(entry), entry.id);
     if (is_fresh) {
       lines += to_json_line(entry);
       fresh.push_back(entry);
@@ -125,13 +166,6 @@ std::vector<LedgerEntry> Ledger::from_step(uint64_t step) const {
   return found;
 }
 
-std::map<uint64_t, LedgerEntry> Ledger::of_positions(uint64_t first, uint64_t count) const {
-  std::map<uint64_t, LedgerEntry> found;
-  for (const LedgerEntry& entry : entries_)
-    if (entry.position >= first && entry.position - first < count) found.emplace(entry.position - first, entry);
-  return found;
-}
-
 std::string serialize_tail(const std::vector<LedgerEntry>& entries, size_t count) {
   Json tail = Json::array();
   for (size_t i = entries.size() - std::min(count, entries.size()); i < entries.size(); ++i)
@@ -150,11 +184,12 @@ std::vector<LedgerEntry> parse_tail(const std::string& text) {
 }
 
 std::vector<LedgerEntry> merge_entries(const std::vector<LedgerEntry>& a, const std::vector<LedgerEntry>& b) {
-  std::map<uint64_t, LedgerEntry> by_position;
+  std::map<std::pair<uint64_t, uint64_t>, LedgerEntry> by_key;
   for (const auto* list : {&a, &b})
-    for (const LedgerEntry& entry : *list) by_position.emplace(entry.position, entry);
+    for (const LedgerEntry& entry : *list) by_key.emplace(ledger_key(entry), entry);
   std::vector<LedgerEntry> merged;
-  for (auto& [position, entry] : by_position) merged.push_back(std::move(entry));
+  for (auto& [key, entry] : by_key) merged.push_back(std::move(entry));
+  std::ranges::sort(merged, {}, [](const LedgerEntry& e) { return std::tuple(e.step, e.position, e.event); });
   return merged;
 }
 
@@ -179,7 +214,8 @@ std::vector<std::string> audit_exactly_once(uint64_t samples_of_epoch, uint64_t 
     id_at[position] = id;
   };
   for (const TrainedSample& sample : trained) enter(sample.position, sample.id, 1);
-  for (const LedgerEntry& entry : ledger) enter(entry.position, entry.id, 2);
+  for (const LedgerEntry& entry : ledger)
+    if (entry.event != LedgerEvent::kDeferred) enter(entry.position, entry.id, 2);
   std::unordered_map<uint64_t, uint64_t> seen;  // of the present epoch: id → position
   for (uint64_t p = 0; p < positions; ++p) {
     if (p % samples_of_epoch == 0) seen.clear();

@@ -39,6 +39,8 @@ libmso_io_la_SOURCES = \
   io/mel.cc io/mel.h \
   io/micro_batch.h \
   io/mov_header.cc io/mov_header.h \
+  io/modality.cc io/modality.h \
+  io/modality_index.cc io/modality_index.h \
   io/picture_decoder.cc io/picture_decoder.h \
   io/picture_folder.cc io/picture_folder.h \
   io/pixel_table.cc io/pixel_table.h \
@@ -49,6 +51,7 @@ libmso_io_la_SOURCES = \
   io/processor_internvl.cc io/processor_internvl.h \
   io/processor_llava_next.cc io/processor_llava_next.h \
   io/processor_qwen2_vl.cc io/processor_qwen2_vl.h \
+  io/prefetch_depth.cc io/prefetch_depth.h \
   io/resize.cc io/resize.h \
   io/resize_kernels.cc io/resize_kernels.h io/resize_vertical.h \
   io/sample_assembler.cc io/sample_assembler.h \
@@ -56,6 +59,7 @@ libmso_io_la_SOURCES = \
   io/shard_index.cc io/shard_index.h \
   io/shard_packer.cc io/shard_packer.h \
   io/shard_writer.cc io/shard_writer.h \
+  io/step_plan.cc io/step_plan.h \
   io/tar_index.cc io/tar_index.h \
   io/tokenizer.cc io/tokenizer.h \
   io/tokenizer_added.cc io/tokenizer_added.h \
@@ -135,11 +139,13 @@ io_tests_SOURCES = \
   tests/unit/io/processor_test.cc \
   tests/unit/io/media_fixture.h \
   tests/unit/io/mel_test.cc \
+  tests/unit/io/prefetch_depth_test.cc \
   tests/unit/io/resize_test.cc \
   tests/unit/io/sample_assembler_test.cc \
   tests/unit/io/shard_index_test.cc \
   tests/unit/io/shard_fixture.h \
   tests/unit/io/shard_packer_test.cc \
+  tests/unit/io/step_plan_test.cc \
   tests/unit/io/tokenizer_json_test.cc \
   tests/unit/io/tokenizer_test.cc \
   tests/unit/io/video_sampling_test.cc \

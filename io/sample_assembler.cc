@@ -19,7 +19,10 @@ constexpr const char* kReasons[] = {"",           "other",        "truncated_sha
                                     "bad_json",   "too_long",     "too_large",       "read_error",       "decode_error",
                                     "no_label"};
 constexpr uint64_t kMaxTextBytes = 1 << 20, kMaxJsonBytes = 16 << 20;
-constexpr std::string_view kImageMark = "<image>", kCaptionMark = "{caption}";
+constexpr std::string_view kCaptionMark = "{caption}";
+// In the order of Modality; text has none.
+constexpr std::string_view kMediaMarks[kModalities] = {"", "<audio>", "<image>", "<video>"};
+std::string_view mark_of(Modality m) { return kMediaMarks[static_cast<size_t>(m)]; }
 
 std::string_view trim(std::string_view text) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // byte order mark
@@ -46,49 +49,94 @@ uint8_t reason_code(const std::string& reason) {
 
 const char* reason_name(uint8_t code) { return code > 0 && code < std::size(kReasons) ? kReasons[code] : kReasons[1]; }
 
-// "A <image> B {caption} C": text before the image, and the text around the caption. The caption may stand on either
-// side of the image.
-struct SampleAssembler::Template {
-  bool has_image = false, caption_first = false;
-  std::string other;          // the side of the image mark that has no caption
-  std::string before, after;  // around the caption
-  std::vector<int64_t> other_ids, before_ids, after_ids;
-  // Text only: what stands on the other side joins this one, for the mark is left out.
-  std::string before_text_only, after_text_only;
-  std::vector<int64_t> before_text_only_ids, after_text_only_ids;
+// A run of text, encoded as one, or the place of one medium.
+struct SampleAssembler::Piece {
+  std::optional<Modality> media;
+  bool has_caption = false;
+  std::string before, after;  // around the caption; without one, all is `before`
+  std::vector<int64_t> before_ids, after_ids;
+};
 
-  explicit Template(std::string_view text) {
-    auto refuse = [&](const char* what) {
-      return Error(std::string("wrong template: ") + what, "data.template: " + std::string(text),
-                   "the default is <image>{caption}", ExitCode::kBadUsage);
+// "A <image> B {caption} C" in parts, and for every set of media that a sample may lack, the pieces that are left: text
+// on both sides of a mark that is left out is one piece.
+struct SampleAssembler::Template {
+  using Present = unsigned;  // bit per Modality
+  static constexpr Present bit(Modality m) { return 1u << static_cast<unsigned>(m); }
+
+  Present marks = 0;
+  std::vector<std::pair<std::string_view, std::string>> parts;  // {mark or empty, text}
+  std::vector<std::vector<Piece>> variants{1u << kModalities};
+
+  explicit Template(const std::string& text, const Tokenizer& tokenizer) {
+    auto refuse = [&](const std::string& what) {
+      return Error("wrong template: " + what, "data.template: " + text, "the default is <image>{caption}", ExitCode::kBadUsage);
     };
-    const size_t image = text.find(kImageMark), caption = text.find(kCaptionMark);
-    if (caption == std::string_view::npos) throw refuse("{caption} is missing");
-    if (text.find(kCaptionMark, caption + 1) != std::string_view::npos) throw refuse("{caption} comes twice");
-    has_image = image != std::string_view::npos;
-    if (has_image && text.find(kImageMark, image + 1) != std::string_view::npos) throw refuse("<image> comes twice");
-    std::string_view side = text;
-    if (has_image) {
-      caption_first = caption < image;
-      std::string_view left = text.substr(0, image), right = text.substr(image + kImageMark.size());
-      other = caption_first ? right : left;
-      side = caption_first ? left : right;
+    bool caption = false;
+    std::string words;
+    for (size_t at = 0; at < text.size();) {
+      const std::string_view rest = std::string_view(text).substr(at);
+      std::string_view mark;
+      if (rest.starts_with(kCaptionMark)) {
+        if (caption) throw refuse("{caption} comes twice");
+        caption = true;
+        mark = kCaptionMark;
+      }
+      for (Modality m : kAllModalities) {
+        if (mark_of(m).empty() || !rest.starts_with(mark_of(m))) continue;
+        if (marks & bit(m)) throw refuse(std::string(mark_of(m)) + " comes twice");
+        marks |= bit(m);
+        mark = mark_of(m);
+      }
+      if (mark.empty()) {
+        words += text[at++];
+        continue;
+      }
+      parts.emplace_back(std::string_view(), std::exchange(words, {}));
+      parts.emplace_back(mark, std::string());
+      at += mark.size();
     }
-    const size_t at = side.find(kCaptionMark);
-    before = side.substr(0, at);
-    after = side.substr(at + kCaptionMark.size());
-    before_text_only = caption_first ? before : other + before;
-    after_text_only = caption_first ? after + other : after;
+    parts.emplace_back(std::string_view(), words);
+    if (!caption) throw refuse("{caption} is missing");
+    for (Present present = 0; present < variants.size(); ++present)
+      if ((present & ~marks) == 0) variants[present] = pieces(present, tokenizer);
+  }
+
+  std::vector<Piece> pieces(Present present, const Tokenizer& tokenizer) const {
+    std::vector<Piece> made(1);
+    for (const auto& [mark, words] : parts) {
+      Piece& last = made.back();
+      (last.has_caption ? last.after : last.before) += words;
+      if (mark == kCaptionMark) last.has_caption = true;
+      for (Modality m : kAllModalities) {
+        if (mark.empty() || mark != mark_of(m) || !(present & bit(m))) continue;
+        Piece place;
+        place.media = m;
+        made.push_back(place);
+        made.emplace_back();
+      }
+    }
+    std::erase_if(made, [](const Piece& p) { return !p.media && !p.has_caption && p.before.empty(); });
+    for (Piece& piece : made) {
+      piece.before_ids = tokenizer.encode(piece.before);
+      piece.after_ids = tokenizer.encode(piece.after);
+    }
+    return made;
   }
 };
 
 SampleAssembler::SampleAssembler(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Tokenizer> tokenizer,
-                                 PictureDecoder picture_decoder, AssemblerOptions options)
+                                 PictureDecoder picture_decoder, AssemblerOptions options, PerModality<MediaDecoder> others)
     : dataset_(std::move(dataset)),
       tokenizer_(std::move(tokenizer)),
       picture_decoder_(std::move(picture_decoder)),
       options_(std::move(options)),
-      template_(std::make_unique<Template>(options_.text_template)) {
+      decoders_(std::move(others)),
+      template_(std::make_unique<Template>(options_.text_template, *tokenizer_)) {
+  for (Modality m : {Modality::kVideo, Modality::kAudio})
+    if ((template_->marks & Template::bit(m)) && !decoders_[m].decode)
+      throw Error(std::string("the model takes no ") + name_of(m), "data.template: " + options_.text_template,
+                  std::string("leave ") + std::string(mark_of(m)) + " out, or give the model model." + name_of(m),
+                  ExitCode::kBadUsage);
   if (options_.caption != "txt") {
     try {
       if (options_.caption.empty() || options_.caption[0] != '/') throw std::invalid_argument("no pointer");
@@ -98,20 +146,32 @@ SampleAssembler::SampleAssembler(std::shared_ptr<const Dataset> dataset, std::sh
                   "txt, or a JSON pointer into the .json member such as /captions/en", ExitCode::kBadUsage);
     }
   }
-  Template& t = *template_;
-  t.other_ids = tokenizer_->encode(t.other);
-  t.before_ids = tokenizer_->encode(t.before);
-  t.after_ids = tokenizer_->encode(t.after);
-  t.before_text_only_ids = tokenizer_->encode(t.before_text_only);
-  t.after_text_only_ids = tokenizer_->encode(t.after_text_only);
 }
 
 SampleAssembler::~SampleAssembler() = default;
 
+// The file of a sample that stands for the template's mark of `m`; nullptr without mark or file.
+const ShardMember* SampleAssembler::member_for(const ShardSample& sample, Modality m) const {
+  if (m == Modality::kText || !(template_->marks & Template::bit(m))) return nullptr;
+  if (m == Modality::kImage) return sample.picture();
+  for (const ShardMember& member : sample.members)
+    if (media_of_extension(member.extension) == m) return &member;
+  return nullptr;
+}
+
+Modality SampleAssembler::modality(uint64_t id) const {
+  const ShardSample& sample = dataset_->sample(id);
+  for (Modality m : {Modality::kVideo, Modality::kImage, Modality::kAudio})
+    if (member_for(sample, m)) return m;
+  return Modality::kText;
+}
+
 SampleCost SampleAssembler::cost(uint64_t id) const {
   const ShardSample& sample = dataset_->sample(id);
   SampleCost cost;
-  if (template_->has_image && sample.picture()) cost.picture = picture_decoder_.tokens;
+  if (member_for(sample, Modality::kImage)) cost.picture = picture_decoder_.tokens;
+  for (Modality m : {Modality::kVideo, Modality::kAudio})
+    if (member_for(sample, m)) cost.picture += decoders_[m].most_tokens;
   double bytes = sample.text_bytes;
   if (options_.caption != "txt") {
     // The caption's length is not in the index; the size of the whole JSON is the best that is known, and only the
@@ -119,7 +179,8 @@ SampleCost SampleAssembler::cost(uint64_t id) const {
     const ShardMember* json = sample.find("json");
     bytes = json ? std::min<double>(static_cast<double>(json->size), 4096) / 2 : 0;
   }
-  const size_t fixed = template_->other_ids.size() + template_->before_ids.size() + template_->after_ids.size();
+  size_t fixed = 0;
+  for (const Piece& piece : template_->variants[0]) fixed += piece.before_ids.size() + piece.after_ids.size();
   cost.text = static_cast<int64_t>(std::ceil(bytes / options_.bytes_per_token)) + static_cast<int64_t>(fixed) + 2;
   if (options_.max_length > 0)
     cost.text = std::max<int64_t>(1, std::min(cost.text, options_.max_length - cost.picture));
@@ -127,17 +188,19 @@ SampleCost SampleAssembler::cost(uint64_t id) const {
 }
 
 uint64_t SampleAssembler::decoded_bytes(uint64_t id) const {
-  const SampleCost c = cost(id);
-  uint64_t bytes = static_cast<uint64_t>(c.total()) * 3 * sizeof(int64_t);
-  if (c.picture > 0) {
+  const ShardSample& sample = dataset_->sample(id);
+  uint64_t bytes = static_cast<uint64_t>(cost(id).total()) * 3 * sizeof(int64_t);
+  if (member_for(sample, Modality::kImage)) {
     uint64_t pixels = sizeof(float);
     for (int64_t side : picture_decoder_.shape) pixels *= static_cast<uint64_t>(side);
     bytes += pixels;
   }
+  for (Modality m : {Modality::kVideo, Modality::kAudio})
+    if (member_for(sample, m)) bytes += decoders_[m].most_bytes;
   return bytes;
 }
 
-std::string SampleAssembler::caption_of(uint64_t id, const ShardSample& sample) const {
+std::string SampleAssembler::caption_of(uint64_t id, const ShardSample& sample, uint64_t* bytes_read) const {
   const bool json = options_.caption != "txt";
   const ShardMember* member = sample.find(json ? "json" : "txt");
   if (!member) throw BadSampleError("no_caption", std::string("there is no .") + (json ? "json" : "txt"));
@@ -149,6 +212,7 @@ std::string SampleAssembler::caption_of(uint64_t id, const ShardSample& sample) 
   } catch (const Error& error) {
     throw BadSampleError("read_error", error.what());
   }
+  *bytes_read += bytes.size();
   std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (json) {
     try {
@@ -170,134 +234,179 @@ std::string SampleAssembler::caption_of(uint64_t id, const ShardSample& sample) 
   return std::string(trimmed);
 }
 
-AssembledSample SampleAssembler::assemble(uint64_t id, BufferPool* pool) const try {
+std::vector<std::byte> SampleAssembler::read_media(uint64_t id, const ShardMember& member, const char* what) const {
+  if (member.size > options_.max_member_bytes)
+    throw BadSampleError("too_large", "its " + std::string(what) + " has " + std::to_string(member.size) + " bytes");
+  std::vector<std::byte> file;
+  try {
+    file = dataset_->read(id, member);
+  } catch (const Error& error) {
+    throw BadSampleError("read_error", error.what());
+  }
+  if (file.empty()) throw BadSampleError("decode_error", "its " + std::string(what) + " has 0 bytes");
+  return file;
+}
+
+// Reads and decodes one file into `out`; returns the positions it fills.
+int64_t SampleAssembler::decode_media(uint64_t id, Modality m, const ShardMember& member, BufferPool* pool,
+                                      AssembledSample* out) const {
+  const char* what = m == Modality::kImage ? "picture" : name_of(m);
+  const std::vector<std::byte> file = read_media(id, member, what);
+  out->bytes_read += file.size();
+  ++out->counts[m];
+  try {
+    if (m != Modality::kImage) {
+      const MediaDecoder& decoder = decoders_[m];
+      DecodedMedia decoded = decoder.decode(file, dataset_->describe(id) + "." + member.extension, pool);
+      out->media.insert_or_assign(decoder.media_name, std::move(decoded.tensor));
+      return decoded.tokens;
+    }
+    std::vector<int64_t> shape{1};
+    shape.insert(shape.end(), picture_decoder_.shape.begin(), picture_decoder_.shape.end());
+    HostTensor& pixels = out->media[picture_decoder_.media_name];
+    pixels = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
+    picture_decoder_.decode(file, pixels.data<float>());
+    return picture_decoder_.tokens;
+  } catch (const std::exception& error) {
+    throw BadSampleError("decode_error", error.what());
+  }
+}
+
+void AssembledSample::give_back(BufferPool& pool) noexcept {
+  for (auto& [name, tensor] : media) {
+    try {
+      pool.give_back(std::move(tensor));
+    } catch (const std::exception&) {  // no memory for the list of buffers: it is freed
+    }
+  }
+  media.clear();
+}
+
+AssembledSample SampleAssembler::assemble(uint64_t id, BufferPool* pool) const {
+  AssembledSample out;
+  try {
+    assemble_into(id, pool, &out);
+    return out;
+  } catch (const std::exception& error) {
+    if (pool) out.give_back(*pool);
+    if (dynamic_cast<const BadSampleError*>(&error)) throw;
+    throw BadSampleError("other", error.what());  // a tokenizer's limit, no memory for a huge picture …
+  }
+}
+
+void SampleAssembler::assemble_into(uint64_t id, BufferPool* pool, AssembledSample* out) const {
   const ShardSample& sample = dataset_->sample(id);
   const std::string unusable = dataset_->unusable_reason(id);
   if (!unusable.empty()) throw BadSampleError(unusable, explain_unusable(unusable));
-  if (sample.flags & kSampleBadPictureSize) throw BadSampleError("decode_error", "its picture has an impossible size");
-  const std::string caption = caption_of(id, sample);
+  const ShardMember* members[kModalities];
+  Template::Present present = 0;
+  for (Modality m : kAllModalities)
+    if ((members[static_cast<size_t>(m)] = member_for(sample, m))) present |= Template::bit(m);
+  if ((present & Template::bit(Modality::kImage)) && (sample.flags & kSampleBadPictureSize))
+    throw BadSampleError("decode_error", "its picture has an impossible size");
+  const std::string caption = caption_of(id, sample, &out->bytes_read);
 
-  const Template& t = *template_;
-  const ShardMember* picture = t.has_image ? sample.picture() : nullptr;
-  const bool with_picture = picture != nullptr;
-  const std::string& before = with_picture ? t.before : t.before_text_only;
-  const std::string& after = with_picture ? t.after : t.after_text_only;
-  const std::vector<int64_t>& before_ids = with_picture ? t.before_ids : t.before_text_only_ids;
-  const std::vector<int64_t>& after_ids = with_picture ? t.after_ids : t.after_text_only_ids;
-
-  // The caption is encoded together with the words around it, as a tokenizer sees them in one text; its own tokens are
-  // those beyond what the words in front and behind give alone.
-  const std::vector<int64_t> text = tokenizer_->encode(before + caption + after);
-  if (std::find(text.begin(), text.end(), options_.image_token) != text.end())
-    throw BadSampleError("bad_text", "its caption contains the image token");
-  size_t from = 0, to = text.size();
-  while (from < to && from < before_ids.size() && text[from] == before_ids[from]) ++from;
-  for (size_t k = 0; to > from && k < after_ids.size() && text[to - 1] == after_ids[after_ids.size() - 1 - k]; ++k) --to;
-
-  AssembledSample out;
+  const std::vector<Piece>& pieces = template_->variants[present];
   std::vector<bool> learn;  // per token: whether it is a label
   auto append = [&](int64_t token, bool label) {
-    out.tokens.push_back(token);
+    out->tokens.push_back(token);
     learn.push_back(label);
   };
-  auto append_image = [&] {
-    for (int64_t i = 0; with_picture && i < picture_decoder_.tokens; ++i) {
-      out.image_positions.push_back(static_cast<int64_t>(out.tokens.size()));
-      append(options_.image_token, false);
-    }
-  };
   if (tokenizer_->bos_id()) append(*tokenizer_->bos_id(), false);
-  if (with_picture && !t.caption_first) {
-    for (int64_t token : t.other_ids) append(token, false);
-    append_image();
+  size_t first_label = 0;          // its place, for the message on what does not fit
+  bool ends_with_caption = false;  // else the end belongs to other words and is not learned
+  for (const Piece& piece : pieces) {
+    ends_with_caption = false;
+    if (piece.media) {
+      const Modality m = *piece.media;
+      const int64_t count = decode_media(id, m, *members[static_cast<size_t>(m)], pool, out);
+      const int64_t token = m == Modality::kImage ? options_.image_token : decoders_[m].token;
+      for (int64_t i = 0; i < count; ++i) {
+        out->media_positions[m].push_back(static_cast<int64_t>(out->tokens.size()));
+        append(token, false);
+      }
+      continue;
+    }
+    if (!piece.has_caption) {
+      for (int64_t token : piece.before_ids) append(token, false);
+      continue;
+    }
+    // The caption is encoded together with the words around it, as a tokenizer sees them in one text; its own tokens are
+    // those beyond what the words in front and behind give alone.
+    const std::vector<int64_t> text = tokenizer_->encode(piece.before + caption + piece.after);
+    for (Modality m : kAllModalities) {
+      const int64_t token = m == Modality::kImage ? options_.image_token : decoders_[m].token;
+      if (!mark_of(m).empty() && std::ranges::find(text, token) != text.end())
+        throw BadSampleError("bad_text", "its caption contains the " + std::string(name_of(m)) + " token");
+    }
+    const std::vector<int64_t>&before = piece.before_ids, &after = piece.after_ids;
+    size_t from = 0, to = text.size();
+    while (from < to && from < before.size() && text[from] == before[from]) ++from;
+    for (size_t k = 0; to > from && k < after.size() && text[to - 1] == after[after.size() - 1 - k]; ++k) --to;
+    first_label = out->tokens.size() + from;
+    for (size_t i = 0; i < text.size(); ++i) append(text[i], i >= from && i < to);
+    ends_with_caption = to == text.size();
   }
-  const size_t text_at = out.tokens.size();
-  for (size_t i = 0; i < text.size(); ++i) append(text[i], i >= from && i < to);
-  if (with_picture && t.caption_first) {
-    append_image();
-    for (int64_t token : t.other_ids) append(token, false);
-  }
-  // With the image or other words behind the caption the end belongs to them and is not learned.
-  const bool ends_with_caption = to == text.size() && !(with_picture && t.caption_first);
   if (tokenizer_->eos_id()) append(*tokenizer_->eos_id(), ends_with_caption);
 
-  if (options_.max_length > 0 && static_cast<int64_t>(out.tokens.size()) > options_.max_length) {
+  if (options_.max_length > 0 && static_cast<int64_t>(out->tokens.size()) > options_.max_length) {
     const size_t keep = static_cast<size_t>(options_.max_length);
-    const bool image_cut = !out.image_positions.empty() && out.image_positions.back() >= options_.max_length;
-    if (image_cut || keep <= text_at + from)
-      throw BadSampleError("too_long", "its image and one token of its caption need " +
-                                           std::to_string(text_at + from + 1) + " positions or more, data.max_length is " +
-                                           std::to_string(options_.max_length));
-    out.tokens.resize(keep);
+    bool media_cut = false;
+    for (const std::vector<int64_t>& positions : out->media_positions)
+      media_cut |= !positions.empty() && positions.back() >= options_.max_length;
+    if (media_cut || keep <= first_label)
+      throw BadSampleError("too_long", "its media and one token of its caption need " + std::to_string(first_label + 1) +
+                                           " positions or more, data.max_length is " + std::to_string(options_.max_length));
+    out->tokens.resize(keep);
     learn.resize(keep);
-    out.cut = true;
+    out->cut = true;
   }
-  out.labels.assign(out.tokens.size(), kIgnoreLabel);
+  out->labels.assign(out->tokens.size(), kIgnoreLabel);
   bool any = false;
-  for (size_t i = 0; i + 1 < out.tokens.size(); ++i) {
+  for (size_t i = 0; i + 1 < out->tokens.size(); ++i) {
     if (!learn[i + 1]) continue;
-    out.labels[i] = out.tokens[i + 1];
+    out->labels[i] = out->tokens[i + 1];
     any = true;
   }
   if (!any) throw BadSampleError("no_label", "nothing in it can be predicted from what comes before");
-
-  if (with_picture) {
-    if (picture->size > options_.max_member_bytes)
-      throw BadSampleError("too_large", "its picture has " + std::to_string(picture->size) + " bytes");
-    std::vector<std::byte> file;
-    try {
-      file = dataset_->read(id, *picture);
-    } catch (const Error& error) {
-      throw BadSampleError("read_error", error.what());
-    }
-    if (file.empty()) throw BadSampleError("decode_error", "its picture has 0 bytes");
-    HostTensor pixels = pool ? pool->tensor(DType::kF32, picture_decoder_.shape)
-                             : HostTensor::make(DType::kF32, picture_decoder_.shape);
-    try {
-      picture_decoder_.decode(file, pixels.data<float>());
-    } catch (const std::exception& error) {
-      if (pool) pool->give_back(std::move(pixels));
-      throw BadSampleError("decode_error", error.what());
-    }
-    out.pictures.push_back(std::move(pixels));
-  }
-  return out;
-} catch (const BadSampleError&) {
-  throw;
-} catch (const std::exception& error) {  // a tokenizer's limit, no memory for a huge picture …
-  throw BadSampleError("other", error.what());
 }
 
 MicroBatch join_samples(const std::vector<const AssembledSample*>& samples, const std::vector<uint64_t>& ids,
-                        const PictureDecoder& picture_decoder, BufferPool* pool) {
+                        BufferPool* pool) {
   MicroBatch batch;
-  size_t total = 0, pictures = 0;
+  size_t total = 0;
+  std::map<std::string, std::vector<int64_t>> shapes;
   for (const AssembledSample* sample : samples) {
     total += sample->tokens.size();
-    pictures += sample->pictures.size();
+    for (const auto& [name, tensor] : sample->media) {
+      auto [shape, fresh] = shapes.emplace(name, tensor.shape);
+      if (!fresh) shape->second[0] += tensor.shape[0];
+    }
   }
   batch.tokens.reserve(total);
   batch.labels.reserve(total);
   batch.positions.reserve(total);
   batch.sample_starts.push_back(0);
   batch.sample_ids = ids;
-  std::byte* pixels = nullptr;
-  if (pictures > 0) {
-    std::vector<int64_t> shape{static_cast<int64_t>(pictures)};
-    shape.insert(shape.end(), picture_decoder.shape.begin(), picture_decoder.shape.end());
-    HostTensor& media = batch.media[picture_decoder.media_name];
-    media = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
-    pixels = media.bytes.data();
+  std::map<std::string, std::byte*> ends;
+  for (const auto& [name, shape] : shapes) {
+    HostTensor& joined = batch.media[name];
+    joined = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
+    ends[name] = joined.bytes.data();
   }
   for (const AssembledSample* sample : samples) {
     const int64_t start = batch.size();
     batch.tokens.insert(batch.tokens.end(), sample->tokens.begin(), sample->tokens.end());
     batch.labels.insert(batch.labels.end(), sample->labels.begin(), sample->labels.end());
     for (size_t i = 0; i < sample->tokens.size(); ++i) batch.positions.push_back(static_cast<int64_t>(i));
-    for (int64_t position : sample->image_positions) batch.media_positions["image"].push_back(start + position);
-    for (const HostTensor& picture : sample->pictures) {
-      std::memcpy(pixels, picture.bytes.data(), picture.bytes.size());
-      pixels += picture.bytes.size();
+    for (Modality m : kAllModalities)
+      for (int64_t position : sample->media_positions[m]) batch.media_positions[name_of(m)].push_back(start + position);
+    for (const auto& [name, tensor] : sample->media) {
+      const std::vector<int64_t>& shape = shapes.at(name);
+      if (!std::equal(shape.begin() + 1, shape.end(), tensor.shape.begin() + 1, tensor.shape.end()))
+        throw Error("media of one kind have different shapes", name);
+      std::memcpy(ends.at(name), tensor.bytes.data(), tensor.bytes.size());
+      ends.at(name) += tensor.bytes.size();
     }
     batch.sample_starts.push_back(batch.size());
   }

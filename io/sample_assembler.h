@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include "io/buffer_pool.h"
 #include "io/dataset.h"
 #include "io/micro_batch.h"
+#include "io/modality.h"
 #include "io/tokenizer.h"
 
 namespace mso {
@@ -54,31 +56,52 @@ struct AssemblerOptions {
   uint64_t max_member_bytes = uint64_t{256} << 20;  // larger pictures are refused, reason "too_large"
 };
 
+// A video or a sound as the assembler sees it.
+struct DecodedMedia {
+  HostTensor tensor;   // [items, …]: frames of a clip, windows of a sound; joined along the first dimension
+  int64_t tokens = 0;  // positions it fills
+};
+struct MediaDecoder {
+  std::string media_name;  // in MicroBatch::media: "pixel_values_videos", "input_features"
+  int64_t token = -1;      // id that fills its positions
+  int64_t most_tokens = 0;  // of one file, for costs and memory
+  uint64_t most_bytes = 0;  // of its tensor
+  // Called from several threads at once; throws Error for a bad file. `name` is for messages.
+  std::function<DecodedMedia(std::span<const std::byte> file, const std::string& name, BufferPool* pool)> decode;
+};
+
 struct AssembledSample {
   std::vector<int64_t> tokens;           // [t]
   std::vector<int64_t> labels;           // [t] shifted: labels[i] is the token after i, or kIgnoreLabel
-  std::vector<int64_t> image_positions;  // positions inside the sample that hold image features
-  std::vector<HostTensor> pictures;      // float32 of PictureDecoder::shape
+  PerModality<std::vector<int64_t>> media_positions;  // positions inside the sample that hold features of each
+  std::map<std::string, HostTensor> media;            // by the decoder's media_name, [items, …]
+  PerModality<uint64_t> counts;          // files of each that are in it
+  uint64_t bytes_read = 0;
   bool cut = false;                      // text was cut at max_length
+
+  void give_back(BufferPool& pool) noexcept;  // the memory of its media
 };
 
 // Immutable; methods may be called from several threads.
 //
 // Rules. bos in front and eos at the end where the tokenizer has them. Labels only on the caption and the eos behind
-// it, never on images, bos or the template's own words. A sample without a picture is trained on as text (its <image>
-// mark is left out). data.max_length: what is longer is cut at its end, eos included (a cut caption does not end
-// there); image positions are never cut: where not even one caption token fits, the sample is bad, "too_long".
+// it, never on media, bos or the template's own words. Of a sample all media are used that the template has a mark for
+// (<image>, <video>, <audio>); marks without a file are left out, so one without any is trained on as text.
+// data.max_length: what is longer is cut at its end, eos included (a cut caption does not end there); positions of media
+// are never cut: where not even one caption token fits, the sample is bad, "too_long".
 // Reasons: no_picture no_caption empty_caption bad_text bad_json too_long too_large read_error decode_error, and those
 // of Dataset::unusable_reason().
 class SampleAssembler {
  public:
-  // Error (kBadUsage) for a template without {caption} or with more than one <image>.
+  // `others`: decoders of video and audio; one without decode() is none. Error (kBadUsage) for a template without
+  // {caption}, with a mark twice, or with a mark that has no decoder.
   SampleAssembler(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Tokenizer> tokenizer,
-                  PictureDecoder picture_decoder, AssemblerOptions options);
+                  PictureDecoder picture_decoder, AssemblerOptions options, PerModality<MediaDecoder> others = {});
   ~SampleAssembler();
 
   // From the index alone.
   SampleCost cost(uint64_t id) const;
+  Modality modality(uint64_t id) const;
   // Upper bound of the bytes a decoded sample takes, for memory limits.
   uint64_t decoded_bytes(uint64_t id) const;
   // Reads and decodes, pixels into memory of `pool` where one is given. Throws BadSampleError, and nothing else for
@@ -91,16 +114,22 @@ class SampleAssembler {
 
  private:
   struct Template;
-  std::string caption_of(uint64_t id, const ShardSample& sample) const;
+  struct Piece;
+  const ShardMember* member_for(const ShardSample& sample, Modality m) const;
+  std::string caption_of(uint64_t id, const ShardSample& sample, uint64_t* bytes_read) const;
+  std::vector<std::byte> read_media(uint64_t id, const ShardMember& member, const char* what) const;
+  int64_t decode_media(uint64_t id, Modality m, const ShardMember& member, BufferPool* pool, AssembledSample* out) const;
+  void assemble_into(uint64_t id, BufferPool* pool, AssembledSample* out) const;
   std::shared_ptr<const Dataset> dataset_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   PictureDecoder picture_decoder_;
   AssemblerOptions options_;
+  PerModality<MediaDecoder> decoders_;  // of video and audio
   std::unique_ptr<Template> template_;
 };
 
 // Joins samples into one packed MicroBatch, in the given order.
 MicroBatch join_samples(const std::vector<const AssembledSample*>& samples, const std::vector<uint64_t>& ids,
-                        const PictureDecoder& picture_decoder, BufferPool* pool = nullptr);
+                        BufferPool* pool = nullptr);
 
 }  // namespace mso

@@ -27,11 +27,17 @@ struct EroConfig {
 
 // mdp: multimodal data pipeline.
 struct PrefetchDepth {
-  int64_t text = 0, image = 0, video = 0;  // batches decoded ahead
+  int64_t text = 0, image = 0, video = 0, audio = 0;  // samples decoded ahead
   bool operator==(const PrefetchDepth&) const = default;
+};
+struct BatchRecipe {
+  int64_t text = 0, image = 0, video = 0, audio = 0;  // in what proportion they make up a batch; all 0: as they come
+  bool operator==(const BatchRecipe&) const = default;
 };
 struct MdpConfig {
   PrefetchDepth prefetch_depth;
+  BatchRecipe batch_recipe;
+  int64_t defer_after_ms = 0;  // how long a step waits for a late sample; 0: to the end
   double skip_sample_threshold = 0;
   bool operator==(const MdpConfig&) const = default;
 };
@@ -89,6 +95,7 @@ struct ModelConfig {
 
 struct DataConfig {
   std::vector<std::string> path, eval_path;  // folders or tar shards
+  std::vector<int64_t> weights;              // of each entry of `path`; empty: all samples equally often
   int64_t eval_shards = 0;                   // the last shards of `path`, held out
   int64_t max_length = 0;                    // positions of a sample at most, image positions included
   std::string prompt_template;               // key data.template

@@ -130,12 +130,28 @@ std::vector<ConfigKey> make_schema() {
           "Where a node falls short of what is asked: refuse (prod), warn (staging), say nothing (off); for srun --mso-config.")
           .one_of({"prod", "staging", "off"}).safe(),
       // ---- mdp ----
-      Row("mdp.prefetch_depth.text", FIELD(mdp.prefetch_depth.text), 16, "Batches of text read ahead.")
-          .at_least(1).at_most(4096).safe(),
-      Row("mdp.prefetch_depth.image", FIELD(mdp.prefetch_depth.image), 8, "Batches with images decoded ahead.")
-          .at_least(1).at_most(4096).safe(),
-      Row("mdp.prefetch_depth.video", FIELD(mdp.prefetch_depth.video), 4, "Batches with video decoded ahead.")
-          .at_least(1).at_most(4096).not_in_force().safe(),
+      Row("mdp.prefetch_depth.text", FIELD(mdp.prefetch_depth.text), 16,
+          "Samples of text a rank reads ahead, at least two batches of its own; up to 8 times as many while it has to wait.")
+          .at_least(1).at_most(65536).safe(),
+      Row("mdp.prefetch_depth.image", FIELD(mdp.prefetch_depth.image), 8, "The same for samples with pictures.")
+          .at_least(1).at_most(65536).safe(),
+      Row("mdp.prefetch_depth.video", FIELD(mdp.prefetch_depth.video), 4, "The same for samples with video.")
+          .at_least(1).at_most(65536).safe(),
+      Row("mdp.prefetch_depth.audio", FIELD(mdp.prefetch_depth.audio), 8, "The same for samples with sound and no picture.")
+          .at_least(1).at_most(65536).safe(),
+      Row("mdp.batch_recipe.text", FIELD(mdp.batch_recipe.text), 0,
+          "With the keys beside it: in what proportion a batch holds text, image, video and audio; all 0: as they come.")
+          .at_least(0).at_most(65536),
+      Row("mdp.batch_recipe.image", FIELD(mdp.batch_recipe.image), 0, "Proportion of samples with pictures in a batch.")
+          .at_least(0).at_most(65536),
+      Row("mdp.batch_recipe.video", FIELD(mdp.batch_recipe.video), 0, "Proportion of samples with video in a batch.")
+          .at_least(0).at_most(65536),
+      Row("mdp.batch_recipe.audio", FIELD(mdp.batch_recipe.audio), 0, "Proportion of samples with sound in a batch.")
+          .at_least(0).at_most(65536),
+      Row("mdp.defer_after_ms", FIELD(mdp.defer_after_ms), 2000,
+          "A sample so much later than its batch gives its slot to the next of its modality and comes in a later batch "
+          "(in the ledger); 0: batches wait.")
+          .at_least(0).at_most(3600e3).safe(),
       Row("mdp.skip_sample_threshold", FIELD(mdp.skip_sample_threshold), 0.92,
           "Share of a sample that must be readable, else it is skipped.")
           .at_least(0).at_most(1).not_in_force(),
@@ -223,6 +239,9 @@ std::vector<ConfigKey> make_schema() {
       Row("data.path", FIELD(data.path), json::array(),
           "Folders with shards, or tar files, to train on (see mso data pack). May move: a resume checks that the "
           "samples are the same.").safe(),
+      Row("data.weights", FIELD(data.weights), json::array(),
+          "How often samples of each entry of data.path come, as whole numbers such as [7, 3]; empty: all samples equally often.")
+          .at_least(1).at_most(1e6),
       Row("data.eval_path", FIELD(data.eval_path), json::array(), "Folders or tar files to evaluate on.").safe(),
       Row("data.eval_shards", FIELD(data.eval_shards), 0,
           "How many of the last shards of data.path are held out for evaluation.").at_least(0).at_most(1e6),

@@ -13,7 +13,6 @@ EvaluationResult evaluate_held_out(TrainingGraph& graph, Communicator& group,
   options.ranks = group.size();
   options.micro_batch_tokens = micro_batch_tokens;
   options.threads = decoder_threads;
-  options.prefetch_steps = 2;
   options.timeout_s = timeout_s;
   options.sequential = true;
   options.max_samples = max_samples;

@@ -5,17 +5,17 @@
 namespace mso {
 
 std::vector<uint64_t> StepOpening::encode() const {
-  std::vector<uint64_t> words(1 + (bad_codes.size() + 7) / 8, 0);
+  std::vector<uint64_t> words(1 + (codes.size() + 7) / 8, 0);
   words[0] = stop ? 1 : 0;
-  for (size_t i = 0; i < bad_codes.size(); ++i) words[1 + i / 8] |= static_cast<uint64_t>(bad_codes[i]) << (i % 8 * 8);
+  for (size_t i = 0; i < codes.size(); ++i) words[1 + i / 8] |= static_cast<uint64_t>(codes[i]) << (i % 8 * 8);
   return words;
 }
 
 StepOpening StepOpening::decode(const std::vector<uint64_t>& words, size_t positions) {
   StepOpening opening;
   opening.stop = words[0] != 0;
-  opening.bad_codes.resize(positions);
-  for (size_t i = 0; i < positions; ++i) opening.bad_codes[i] = static_cast<uint8_t>(words[1 + i / 8] >> (i % 8 * 8));
+  opening.codes.resize(positions);
+  for (size_t i = 0; i < positions; ++i) opening.codes[i] = static_cast<uint8_t>(words[1 + i / 8] >> (i % 8 * 8));
   return opening;
 }
 
@@ -23,7 +23,7 @@ StepOpening StepOpening::decode(const std::vector<uint64_t>& words, size_t posit
 StepOpening agree_on_opening(Communicator& group, const StepOpening& mine, double timeout_s) {
   std::vector<uint64_t> words = mine.encode();
   all_reduce_now(group, words.data(), words.size(), DType::kU64, ReduceOp::kBitOr, timeout_s);
-  return StepOpening::decode(words, mine.bad_codes.size());
+  return StepOpening::decode(words, mine.codes.size());
 }
 
 StepSums sum_over_ranks(Communicator& group, const StepSums& mine, double timeout_s) {

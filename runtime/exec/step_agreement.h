@@ -13,7 +13,7 @@ namespace mso {
 
 // Before a step trains. Combined over ranks by bitwise or.
 struct StepOpening {
-  std::vector<uint8_t> bad_codes;  // [N] by index in the global batch: 0, or why the sample's owner cannot use it
+  std::vector<uint8_t> codes;      // [candidates] of DataLoader::open(): what the owner of each says of it
   bool stop = false;               // a rank received SIGUSR1, SIGTERM or SIGINT
   std::vector<uint64_t> encode() const;
   static StepOpening decode(const std::vector<uint64_t>& words, size_t positions);

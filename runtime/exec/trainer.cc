@@ -140,7 +140,12 @@ bool Trainer::resume() {
   // today, so that repeated steps equal their first run.
   for (const LedgerEntry& entry : replay)
     if (entry.step < step_) ledger_.push_back(entry);
-  parts_.loader->start(step_, replay);
+  LoaderPlace place;
+  place.step = step_;
+  if (found) place.order = DataLoader::order_of_cursor(found->records.at("cursor"));
+  place.replayed_until = steps_trained_before(replay);
+  place.known = std::move(replay);
+  parts_.loader->start(std::move(place));
   checkpoints_ = std::make_unique<CheckpointManager>(
       parts_.checkpoint_settings, std::move(group), found ? std::optional(found->resumed()) : std::nullopt);
 
@@ -161,6 +166,15 @@ bool Trainer::resume() {
                                                      static_cast<int>(attempt_), static_cast<int64_t>(step_));
   progress_ = std::make_unique<Progress>(ProgressOptions{record.steps, config_.train.log_interval_s, resume_record});
   return true;
+}
+
+// Steps before this one were trained on by an earlier attempt, as the diary and the ledger show: they are repeated as
+// they were, whatever comes late now.
+uint64_t Trainer::steps_trained_before(const std::vector<LedgerEntry>& ledger) {
+  uint64_t steps = metrics_ ? static_cast<uint64_t>(std::max<int64_t>(0, metrics_->found().last_step)) : 0;
+  broadcast_now(*data_parallel_, reinterpret_cast<char*>(&steps), sizeof steps, 0, timeout_s_);
+  for (const LedgerEntry& entry : ledger) steps = std::max(steps, entry.step + 1);
+  return steps;
 }
 
 // Configuration and data of the run so far against those of this start, before anything is changed: of the state it goes
@@ -256,12 +270,17 @@ void Trainer::check_nothing_was_lost(bool found) {
 bool Trainer::train_step() {
   const auto start = Clock::now();
   kill_point("train_step_begin");
-  RankBatch batch = parts_.loader->next();
-  const GlobalBatch global = parts_.loader->global_batch(step_);
+  DataLoader& loader = *parts_.loader;
+  std::vector<uint8_t> mine_codes = loader.open();
   kill_point("train_batch_ready");
   const StepOpening opening =
-      agree_on_opening(*data_parallel_, {parts_.loader->bad_codes(batch), stop_signal_received() != 0}, timeout_s_);
-  settle_bad_samples(batch, global, opening.bad_codes);
+      agree_on_opening(*data_parallel_, {std::move(mine_codes), stop_signal_received() != 0}, timeout_s_);
+  std::vector<uint8_t> late;
+  if (loader.decide(opening.codes)) late = agree_on_opening(*data_parallel_, {loader.await_late(), false}, timeout_s_).codes;
+  const SettledStep& settled = loader.settle(late);
+  kill_point("train_batch_settled");
+  RankBatch batch = loader.take();
+  enter_in_ledger(batch, settled);
 
   TrainingGraph& graph = *parts_.graph;
   StepSums mine;
@@ -321,8 +340,7 @@ bool Trainer::train_step() {
     record.tokens = static_cast<int64_t>(sums.positions);
     record.label_tokens = static_cast<int64_t>(sums.labels);
     record.samples = static_cast<int64_t>(sums.samples);
-    record.sample_digest =
-        sample_digest(global, std::vector<bool>(opening.bad_codes.begin(), opening.bad_codes.end()));
+    record.sample_digest = sample_digest(settled.trained_ids());
     record.data_wait_s = batch.wait_s;
     record.snapshot_stall_s = stall_s;
     record.step_s = seconds_since(start);
@@ -346,8 +364,9 @@ bool Trainer::train_step() {
   return opening.stop;
 }
 
-void Trainer::settle_bad_samples(const RankBatch& batch, const GlobalBatch& global, const std::vector<uint8_t>& codes) {
-  if (std::all_of(codes.begin(), codes.end(), [](uint8_t code) { return code == 0; })) return;
+void Trainer::enter_in_ledger(const RankBatch& batch, const SettledStep& settled) {
+  const bool all_good = std::ranges::all_of(settled.fates, [](uint8_t code) { return code == 0; });
+  if (all_good && settled.deferred.empty()) return;
   // Rank 0 writes the ledger, so it needs what only the owners know: why each sample is bad.
   nlohmann::json own = nlohmann::json::array();
   for (const BadSample& bad : batch.bad_samples) own.push_back({bad.id, bad.index, bad.reason, bad.detail});
@@ -356,22 +375,28 @@ void Trainer::settle_bad_samples(const RankBatch& batch, const GlobalBatch& glob
   for (const std::string& of_rank : all_gather_text(*data_parallel_, text, timeout_s_))
     for (const auto& bad : nlohmann::json::parse(of_rank))
       all.push_back({bad[0].get<uint64_t>(), bad[1].get<uint64_t>(), bad[2].get<std::string>(), bad[3].get<std::string>()});
-  const std::vector<LedgerEntry> entries = parts_.loader->ledger_entries(global, codes, all);
+  const std::vector<LedgerEntry> entries = parts_.loader->ledger_entries(settled, all);
   ledger_.insert(ledger_.end(), entries.begin(), entries.end());
   if (is_recorder()) {
     ledger_file_->append(entries);
     for (const LedgerEntry& entry : entries) {
       // The rank that owns the sample has logged why.
-      record_incident("bad_sample", entry.key + " of " + entry.shard + ": " + entry.reason);
+      const std::string what = entry.key + " of " + entry.shard + ": " + entry.reason;
+      if (entry.event == LedgerEvent::kReplaced)
+        record_incident("replaced", what + "; by " + entry.by_key + " of " + entry.by_shard);
+      else
+        record_incident(entry.event == LedgerEvent::kDeferred ? "deferred" : "bad_sample", what);
     }
   }
   kill_point("train_ledger_written");
-  const double seen = static_cast<double>((step_ + 1) * global.ids.size());
-  const double share = static_cast<double>(ledger_.size()) / seen;
+  const auto unusable = static_cast<uint64_t>(
+      std::ranges::count_if(ledger_, [](const LedgerEntry& e) { return e.event != LedgerEvent::kDeferred; }));
+  const double seen = static_cast<double>((step_ + 1) * settled.batch.ids.size());
+  const double share = static_cast<double>(unusable) / seen;
   // Not before a few hundred samples: one bad sample in the first batch is no trend.
   if (seen >= 256 && share > config_.data.max_bad_samples_ratio)
     throw AgreedError("too many samples could not be used",
-                std::to_string(ledger_.size()) + " of " + std::to_string(static_cast<uint64_t>(seen)) +
+                std::to_string(unusable) + " of " + std::to_string(static_cast<uint64_t>(seen)) +
                     ", more than data.max_bad_samples_ratio",
                 "`mso data verify` finds them all; repair the data, or raise the limit", ExitCode::kBadData);
 }
@@ -401,7 +426,7 @@ StateView Trainer::state_view() const {
     view.buffers.push_back(optimizer_->gradient_state(step_));
     view.records["update"] = encode_update(last_update_);
   }
-  view.records["cursor"] = parts_.loader->cursor(step_);
+  view.records["cursor"] = parts_.loader->cursor();
   view.records["ledger_tail"] = serialize_tail(ledger_);
   // Every random number is a function of (seed, step, sample, layer): these two are the whole generator state.
   view.records["random"] = nlohmann::json{{"seed", config_.train.seed}, {"step", step_}}.dump();

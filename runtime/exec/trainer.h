@@ -64,7 +64,8 @@ class Trainer {
   LoadReport load(const FoundState& found, Communicator& group);
   // One step; true when a rank was asked to end.
   bool train_step();
-  void settle_bad_samples(const RankBatch& batch, const GlobalBatch& global, const std::vector<uint8_t>& codes);
+  void enter_in_ledger(const RankBatch& batch, const SettledStep& settled);
+  uint64_t steps_trained_before(const std::vector<LedgerEntry>& ledger);
   void evaluate();
   StateView state_view() const;
   void record_checkpoint_events();

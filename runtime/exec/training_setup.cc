@@ -40,6 +40,58 @@ int usable_cores() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+// Samples of each entry of data.path: their ids follow each other in the order of the entries.
+std::vector<uint64_t> samples_of_entries(const Dataset& data, const std::vector<std::string>& entries) {
+  std::vector<uint64_t> counts(entries.size(), 0);
+  size_t at = 0;
+  for (uint32_t shard = 0; shard < data.shard_count(); ++shard) {
+    const fs::path& path = data.shard_path(shard);
+    const auto holds = [&](const std::string& entry) {
+      std::error_code ignored;
+      return path == fs::path(entry) || fs::equivalent(path.parent_path(), entry, ignored);
+    };
+    while (at < entries.size() && !holds(entries[at])) ++at;
+    if (at == entries.size()) break;  // cannot be: shards come in the order of the entries
+    counts[at] += data.shard_index(shard).samples.size();
+  }
+  return counts;
+}
+
+// Depths, recipe, mixture and patience, from the configuration.
+void set_data_policy(const Config& config, const Dataset& data, DataLoaderOptions* options) {
+  const PrefetchDepth& depth = config.mdp.prefetch_depth;
+  const BatchRecipe& recipe = config.mdp.batch_recipe;
+  const std::pair<Modality, std::pair<int64_t, int64_t>> values[] = {{Modality::kText, {depth.text, recipe.text}},
+                                                                     {Modality::kImage, {depth.image, recipe.image}},
+                                                                     {Modality::kVideo, {depth.video, recipe.video}},
+                                                                     {Modality::kAudio, {depth.audio, recipe.audio}}};
+  int64_t parts = 0;
+  for (const auto& [modality, pair] : values) {
+    options->prefetch_depth[modality] = static_cast<uint64_t>(pair.first);
+    parts += pair.second;
+  }
+  if (parts > 0) {
+    if (config.train.global_batch_samples % parts != 0)
+      throw Error("the recipe does not divide the global batch",
+                  "mdp.batch_recipe has " + std::to_string(parts) + " samples, train.global_batch_samples " +
+                      std::to_string(config.train.global_batch_samples),
+                  "make the batch a multiple of " + std::to_string(parts), ExitCode::kBadUsage);
+    for (const auto& [modality, pair] : values)
+      options->recipe[modality] = static_cast<uint64_t>(pair.second * (config.train.global_batch_samples / parts));
+  }
+  if (!config.data.weights.empty()) {
+    const std::vector<uint64_t> sizes = samples_of_entries(data, config.data.path);
+    if (sizes.size() != config.data.weights.size())
+      throw Error("data.weights does not fit data.path",
+                  std::to_string(config.data.weights.size()) + " weights for " + std::to_string(sizes.size()) + " paths",
+                  "one whole number for each path", ExitCode::kBadUsage);
+    uint64_t first = 0;
+    for (size_t i = 0; i < sizes.size(); first += sizes[i++])
+      options->mixture.push_back({first, sizes[i], static_cast<uint64_t>(config.data.weights[i])});
+  }
+  options->defer_after_s = config.mdp.defer_after_ms > 0 ? static_cast<double>(config.mdp.defer_after_ms) / 1e3 : -1;
+}
+
 }  // namespace
 
 TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fresh) {
@@ -93,8 +145,9 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   loader_options.micro_batch_tokens = config.data.micro_batch_tokens;
   loader_options.threads = parts.decoder_threads;
   loader_options.ranks_on_node = world.local_size();
-  loader_options.prefetch_steps = static_cast<uint64_t>(config.mdp.prefetch_depth.image);
+  loader_options.video_threads = static_cast<int>(threads.video);
   loader_options.timeout_s = timeout_s;
+  set_data_policy(config, *data, &loader_options);
   parts.loader = std::make_unique<DataLoader>(assembler, loader_options);
   // The last global batch of the last epoch is completed from the epoch after it, so that no sample is left out.
   parts.total_steps = config.train.steps

@@ -54,7 +54,8 @@ MemoryEstimate estimate_memory(const ModelSummary& model, const Config& config, 
   estimate.buckets = std::min(2 * bucket, kFloat * model.trainable_parameters());
   const int64_t samples = ceil_div(config.train.global_batch_samples, ranks);
   const int64_t side = config.data.image_size.value_or(model.image_size);
-  estimate.decoded_ahead = config.mdp.prefetch_depth.image * samples * 3 * kFloat * side * side;
+  // Two batches at least (io/prefetch_depth.h); the loader's memory limit bounds what more it reads ahead.
+  estimate.decoded_ahead = std::max(config.mdp.prefetch_depth.image, 2 * samples) * 3 * kFloat * side * side;
   return estimate;
 }
 

@@ -50,7 +50,9 @@ TEST(ConfigDefaults, AreTheMissions) {
   EXPECT_EQ(
       config["mdp"],
       json::parse(
-          R"({"prefetch_depth": {"text": 16, "image": 8, "video": 4}, "skip_sample_threshold": 0.92})"));
+          R"({"prefetch_depth": {"text": 16, "image": 8, "video": 4, "audio": 8},
+              "batch_recipe": {"text": 0, "image": 0, "video": 0, "audio": 0}, "defer_after_ms": 2000,
+              "skip_sample_threshold": 0.92})"));
   EXPECT_EQ(
       config["hpgc"],
       json::parse(

@@ -88,8 +88,8 @@ TEST(StepOpening, SurvivesEncodingForEverySizeAroundAWord) {
   for (size_t n : {0u, 1u, 7u, 8u, 9u, 65u})
     for (size_t bad = 0; bad <= n; ++bad) {
       StepOpening opening;
-      opening.bad_codes.resize(n);
-      if (bad < n) opening.bad_codes[bad] = static_cast<uint8_t>(255 - bad);
+      opening.codes.resize(n);
+      if (bad < n) opening.codes[bad] = static_cast<uint8_t>(255 - bad);
       opening.stop = bad % 2;
       ASSERT_EQ(StepOpening::decode(opening.encode(), n), opening);
     }

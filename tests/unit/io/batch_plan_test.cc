@@ -1,13 +1,17 @@
 // Dealing and packing: nothing lost or doubled, limits kept, work equal; sample order: every epoch a permutation.
 #include "io/batch_plan.h"
 
+
 #include <gtest/gtest.h>
+
+#include <map>
 
 #include <algorithm>
 #include <numeric>
 #include <set>
 
 #include "base/random.h"
+#include "base/error.h"
 #include "io/sample_order.h"
 
 namespace mso {
@@ -120,7 +124,7 @@ TEST(SampleOrder, EveryEpochHoldsEverySampleOnce) {
       for (uint64_t step = 0; p < n * epochs; ++step) {
         const GlobalBatch global = order.global_batch(step, batch);
         ASSERT_EQ(global.ids.size(), batch);
-        ASSERT_EQ(global.first_position, step * batch);
+        ASSERT_EQ(global.positions.front(), step * batch);
         for (uint64_t i = 0; i < batch && p < n * epochs; ++i, ++p) {
           ASSERT_EQ(global.epochs[i], p / n);
           ++seen.at(global.ids[i]);
@@ -130,6 +134,44 @@ TEST(SampleOrder, EveryEpochHoldsEverySampleOnce) {
       }
     }
   }
+}
+
+TEST(SampleOrder, AMixtureIsExactInEveryBlockAndEachPartHasItsEpochs) {
+  const SampleOrder order = SampleOrder::mixture({{0, 10, 7}, {10, 4, 2}, {14, 1, 1}}, 3);
+  std::map<uint64_t, int> seen;
+  for (uint64_t block = 0; block < 20; ++block) {
+    int counts[3] = {};
+    for (uint64_t i = 0; i < 10; ++i) {
+      const auto place = order.at(block * 10 + i);
+      ++counts[place.id < 10 ? 0 : place.id < 14 ? 1 : 2];
+      ++seen[place.id];
+    }
+    EXPECT_EQ(counts[0], 7);
+    EXPECT_EQ(counts[1], 2);
+    EXPECT_EQ(counts[2], 1);
+  }
+  for (auto [id, times] : seen) EXPECT_EQ(times, id < 10 ? 14 : id < 14 ? 10 : 20);
+  EXPECT_THROW(SampleOrder::mixture({{0, 10, 0}}, 3), Error);
+  EXPECT_THROW(SampleOrder::mixture({}, 3), Error);
+  EXPECT_THROW(SampleOrder::mixture({{0, 1, 999'999}, {1, 1, 2}}, 3), Error);
+}
+
+TEST(ModalityIndex, FindsTheKthOfEachModality) {
+  const auto modality_of = [](uint64_t id) { return static_cast<Modality>((id * id + id / 7) % 4); };
+  const ModalityIndex index(20'000, modality_of);
+  PerModality<uint64_t> k;
+  for (uint64_t id = 0; id < 20'000; ++id) {
+    const Modality m = modality_of(id);
+    ASSERT_EQ(index.select(m, k[m]), id);
+    ++k[m];
+  }
+  for (Modality m : kAllModalities) {
+    EXPECT_EQ(index.count(m), k[m]);
+    EXPECT_THROW(index.select(m, k[m]), Error);
+  }
+  PerModality<uint64_t> recipe;
+  recipe[Modality::kVideo] = 1;
+  EXPECT_THROW(SampleOrder::recipe(std::make_shared<ModalityIndex>(3, [](uint64_t) { return Modality::kText; }), recipe, 1), Error);
 }
 
 TEST(SampleOrder, ChangesWithSeedAndEpoch) {
@@ -146,11 +188,9 @@ TEST(SampleOrder, SequentialEnds) {
   EXPECT_TRUE(order.global_batch(2, 3).ids.empty());
 }
 
-TEST(SampleDigest, LeavesOutWhatIsSkipped) {
-  GlobalBatch whole{0, 0, {1, 2, 3}, {0, 0, 0}}, part{0, 0, {1, 3}, {0, 0}};
-  EXPECT_EQ(sample_digest(whole, {false, true, false}), sample_digest(part));
-  EXPECT_NE(sample_digest(whole), sample_digest(part));
-  EXPECT_EQ(sample_digest(whole), "7c68b4906e7ea780");  // xxhash.xxh3_64_hexdigest(struct.pack('<3Q', 1, 2, 3))
+TEST(SampleDigest, IsTheHashOfTheIds) {
+  EXPECT_NE(sample_digest({1, 2, 3}), sample_digest({1, 3}));
+  EXPECT_EQ(sample_digest({1, 2, 3}), "7c68b4906e7ea780");  // xxhash.xxh3_64_hexdigest(struct.pack('<3Q', 1, 2, 3))
 }
 
 }  // namespace

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <map>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "tests/unit/io/shard_fixture.h"
@@ -77,7 +80,7 @@ TEST_F(LoaderTest, ThreadsAndPrefetchChangeNothing) {
   for (int threads : {1, 2, 5}) {
     for (uint64_t depth : {0u, 1u, 7u}) {
       DataLoaderOptions o = options(1, 2, threads);
-      o.prefetch_steps = depth;
+      for (uint64_t& d : o.prefetch_depth) d = depth;
       o.memory_bytes = depth == 7 ? 1 : 1 << 20;  // the due step is decoded even where the memory allows nothing
       DataLoader loader(assembler_, o);
       loader.start(0);
@@ -102,16 +105,19 @@ TEST_F(LoaderTest, ExactlyOnceOverAnyNumberOfRanks) {
     std::vector<TrainedSample> trained;
     std::vector<LedgerEntry> ledger;
     for (uint64_t step = 0; step < steps; ++step) {
-      const GlobalBatch batch = loaders[0]->global_batch(step);
       std::vector<uint8_t> agreed(8, 0);
+      for (auto& loader : loaders) {
+        const std::vector<uint8_t> codes = loader->open();
+        ASSERT_EQ(codes.size(), 8u);
+        for (size_t i = 0; i < 8; ++i) agreed[i] |= codes[i];
+      }
       std::vector<BadSample> own;
       std::multiset<uint64_t> ids;
-      std::vector<uint64_t> indices;
       for (auto& loader : loaders) {
-        const RankBatch mine = loader->next();
+        ASSERT_FALSE(loader->decide(agreed));
+        ASSERT_EQ(loader->settle().batch.ids, loaders[0]->global_batch(step).ids);
+        const RankBatch mine = loader->take();
         ASSERT_EQ(mine.step, step);
-        const auto codes = loader->bad_codes(mine);
-        for (size_t i = 0; i < 8; ++i) agreed[i] = std::max(agreed[i], codes[i]);
         own.insert(own.end(), mine.bad_samples.begin(), mine.bad_samples.end());
         uint64_t count = 0;
         for (const MicroBatch& m : mine.micro_batches) {
@@ -121,24 +127,21 @@ TEST_F(LoaderTest, ExactlyOnceOverAnyNumberOfRanks) {
         }
         ASSERT_EQ(count, mine.samples);
       }
-      std::multiset<uint64_t> expected;
-      for (size_t i = 0; i < 8; ++i) {
-        if (agreed[i]) continue;
-        expected.insert(batch.ids[i]);
-        trained.push_back({batch.first_position + i, batch.ids[i]});
-      }
-      ASSERT_EQ(ids, expected);
-      for (LedgerEntry& entry : loaders[0]->ledger_entries(batch, agreed, own)) {
+      const SettledStep& settled = loaders.back()->settled();
+      const std::vector<uint64_t> expected = settled.trained_ids();
+      ASSERT_EQ(ids, std::multiset<uint64_t>(expected.begin(), expected.end()));
+      for (size_t i = 0; i < 8; ++i)
+        if (settled.fates[i] == 0) trained.push_back({settled.batch.positions[i], settled.batch.ids[i]});
+      for (LedgerEntry& entry : loaders[0]->ledger_entries(settled, own)) {
         EXPECT_FALSE(entry.detail.empty());
         ledger.push_back(std::move(entry));
       }
-      std::vector<bool> skipped(agreed.begin(), agreed.end());
       if (ranks == 1) {
-        global.emplace_back(ids.begin(), ids.end());
-        digests.push_back(sample_digest(batch, skipped));
+        global.push_back(expected);
+        digests.push_back(sample_digest(expected));
       } else {
-        ASSERT_EQ(std::vector<uint64_t>(ids.begin(), ids.end()), global[step]);
-        ASSERT_EQ(sample_digest(batch, skipped), digests[step]);
+        ASSERT_EQ(expected, global[step]);
+        ASSERT_EQ(sample_digest(expected), digests[step]);
       }
     }
     EXPECT_EQ(audit_exactly_once(n(), steps * 8, trained, ledger), std::vector<std::string>{});
@@ -164,10 +167,10 @@ TEST_F(LoaderTest, KnownBadSamplesAreNotReadAgain) {
   first.start(0);
   std::vector<std::string> batches;
   std::vector<LedgerEntry> ledger;
-  for (int step = 0; step < 20; ++step) {  // beyond what is read ahead below
+  for (int step = 0; step < 40; ++step) {  // beyond what is read ahead below
     const RankBatch batch = first.next();
     batches.push_back(text_of(batch));
-    for (auto& e : first.ledger_entries(first.global_batch(batch.step), first.bad_codes(batch), batch.bad_samples))
+    for (auto& e : first.ledger_entries(first.settled(), batch.bad_samples))
       ledger.push_back(e);
   }
   ASSERT_GT(ledger.size(), 5u);
@@ -210,7 +213,7 @@ TEST_F(LoaderTest, AllSamplesBadIsFine) {
   EXPECT_TRUE(batch.micro_batches.empty());
   ASSERT_EQ(batch.bad_samples.size(), 2u);
   EXPECT_EQ(batch.bad_samples[1].index, 1u);
-  EXPECT_EQ(loader.bad_codes(batch), (std::vector<uint8_t>(2, reason_code("decode_error"))));
+  EXPECT_EQ(loader.settled().fates, (std::vector<uint8_t>(2, reason_code("decode_error"))));
 }
 
 TEST_F(LoaderTest, OneShardServesEightRanks) {
@@ -278,9 +281,241 @@ TEST_F(LoaderTest, NamesTheSampleItWaitsFor) {
   gate->open.notify_all();
 }
 
+// Four kinds of samples; those of `slow` wait at a gate.
+class MixedLoaderTest : public ::testing::Test {
+ protected:
+  struct Gate {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::set<std::string> closed;  // names of files
+    void wait(const std::string& name) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return closed.count(name) == 0; });
+    }
+    void set(std::set<std::string> names) {
+      std::lock_guard lock(mutex);
+      closed = std::move(names);
+      changed.notify_all();
+    }
+  };
+
+  MixedLoaderTest() {
+    TarBytes tar;
+    for (int i = 0; i < 60; ++i) {
+      const std::string key = "k" + std::to_string(i);
+      if (i % 6 == 0) tar.file(key + ".mp4", "video " + key);
+      else if (i % 6 == 1) tar.file(key + ".ogg", i == 13 ? "broken" : "sound " + key);
+      else if (i % 6 < 4) tar.file(key + ".png", fake_picture(10, 10, i));
+      tar.file(key + ".txt", "caption " + key);
+    }
+    test::write_text(folder_ / "s.tar", tar.end());
+    data_ = Dataset::open({folder_.string()});
+    tokenizer_ = load_tokenizer("bytes");
+  }
+  ~MixedLoaderTest() override { gate_->set({}); }
+
+  std::shared_ptr<const SampleAssembler> assembler() const {
+    PerModality<MediaDecoder> others;
+    for (Modality m : {Modality::kVideo, Modality::kAudio}) {
+      MediaDecoder& decoder = others[m];
+      decoder.media_name = name_of(m);
+      decoder.token = m == Modality::kVideo ? 260 : 261;
+      decoder.most_tokens = 3;
+      decoder.most_bytes = 64;
+      decoder.decode = [gate = gate_](std::span<const std::byte> file, const std::string&, BufferPool*) {
+        const std::string text(reinterpret_cast<const char*>(file.data()), file.size());
+        gate->wait(text);
+        if (text == "broken") throw Error("damaged", "stub");
+        DecodedMedia media{HostTensor::make(DType::kF32, {static_cast<int64_t>(text.size() % 3 + 1), 2}), 3};
+        for (int64_t i = 0; i < media.tensor.count(); ++i) media.tensor.data<float>()[i] = static_cast<float>(text.back());
+        return media;
+      };
+    }
+    AssemblerOptions options;
+    options.text_template = "<video><audio><image>{caption}";
+    options.image_token = *tokenizer_->token_id("<image>");
+    options.bytes_per_token = 1;
+    return std::make_shared<SampleAssembler>(data_, tokenizer_, test::stub_decoder(), options, others);
+  }
+  DataLoaderOptions options(int rank = 0, int ranks = 1) const {
+    DataLoaderOptions o;
+    o.seed = 5;
+    o.batch_samples = 6;
+    o.rank = rank;
+    o.ranks = ranks;
+    o.threads = 2;
+    o.timeout_s = 20;
+    o.recipe[Modality::kText] = 2, o.recipe[Modality::kImage] = 2, o.recipe[Modality::kVideo] = 1, o.recipe[Modality::kAudio] = 1;
+    return o;
+  }
+  std::string video_of(uint64_t id) const { return "video " + data_->sample(id).key; }
+
+  test::TemporaryFolder folder_;
+  std::shared_ptr<const Dataset> data_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
+};
+
+TEST_F(MixedLoaderTest, EveryBatchFollowsTheRecipeAndEveryModalityHasItsEpochs) {
+  const auto made = assembler();
+  DataLoader loader(made, options());
+  loader.start(0);
+  PerModality<std::map<uint64_t, int>> seen;
+  for (int step = 0; step < 20; ++step) {
+    const RankBatch batch = loader.next();
+    PerModality<int> counts;
+    const SettledStep& settled = loader.settled();
+    for (size_t i = 0; i < settled.batch.ids.size(); ++i) {
+      const Modality m = made->modality(settled.batch.ids[i]);
+      ++counts[m];
+      ++seen[m][settled.batch.ids[i]];
+    }
+    EXPECT_EQ(counts[Modality::kText], 2);
+    EXPECT_EQ(counts[Modality::kImage], 2);
+    EXPECT_EQ(counts[Modality::kVideo], 1);
+    EXPECT_EQ(counts[Modality::kAudio], 1);
+    for (const MicroBatch& m : batch.micro_batches) {
+      EXPECT_EQ(m.media_positions.count("text"), 0u);
+      if (m.media.count("video")) {
+        EXPECT_EQ(m.media_positions.at("video").size() % 3, 0u);
+        for (int64_t at : m.media_positions.at("video")) EXPECT_EQ(m.tokens[static_cast<size_t>(at)], 260);
+      }
+    }
+  }
+  EXPECT_EQ(seen[Modality::kText].size(), 20u);  // two epochs of 20 texts and of 20 pictures, two of 10 videos and sounds
+  EXPECT_EQ(seen[Modality::kVideo].size(), 10u);
+  for (const auto& of : seen)
+    for (auto [id, times] : of) EXPECT_EQ(times, 2) << data_->describe(id);
+}
+
+TEST_F(MixedLoaderTest, ALateVideoComesLaterAndAResumedRunDefersItAgain) {
+  DataLoaderOptions o = options();
+  o.defer_after_s = 0.1;
+  const auto made = assembler();
+  std::vector<std::vector<uint64_t>> trained;
+  std::vector<LedgerEntry> ledger;
+  std::vector<std::string> cursors;
+  const auto id_of_video = [&](const DataLoader& loader, uint64_t step) {
+    for (uint64_t id : loader.global_batch(step).ids)
+      if (made->modality(id) == Modality::kVideo) return id;
+    return uint64_t{0};
+  };
+  uint64_t late = 0;
+  {
+    DataLoader loader(made, o);
+    late = id_of_video(loader, 2);
+    gate_->set({video_of(late)});
+    loader.start(0);
+    for (int step = 0; step < 9; ++step) {
+      if (step == 5) gate_->set({});
+      cursors.push_back(loader.cursor());
+      std::vector<uint8_t> codes = loader.open();
+      if (step >= 5)  // the gate is open: wait until the late one is there, so that this test does not hang on timing
+        for (int i = 0; i < 200 && std::ranges::find(codes, kLate) != codes.end(); ++i) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          codes = loader.open();
+        }
+      loader.settle(loader.decide(codes) ? loader.await_late() : std::vector<uint8_t>());
+      const SettledStep settled = loader.settled();
+      const RankBatch batch = loader.take();
+      trained.push_back(settled.trained_ids());
+      for (LedgerEntry& e : loader.ledger_entries(settled, batch.bad_samples)) ledger.push_back(std::move(e));
+    }
+  }
+  std::multiset<uint64_t> deferred_steps;
+  for (const LedgerEntry& e : ledger)
+    if (e.event == LedgerEvent::kDeferred && e.id == late) deferred_steps.insert(e.step);  // on a busy machine others too
+  EXPECT_EQ(deferred_steps, (std::multiset<uint64_t>{2, 3, 4}));
+  EXPECT_NE(cursors[3].find("deferred"), std::string::npos);
+
+  // Nothing is slow now; the ledger alone leads to the same batches, from any step, with or without the cursor.
+  for (uint64_t from = 0; from < 9; ++from)
+    for (bool with_cursor : {true, false}) {
+      DataLoader again(made, o);
+      LoaderPlace place;
+      place.step = from;
+      if (with_cursor) place.order = DataLoader::order_of_cursor(cursors[from]);
+      place.known = ledger;
+      place.replayed_until = 9;
+      again.start(std::move(place));
+      for (uint64_t step = from; step < 9; ++step) {
+        again.next();
+        EXPECT_EQ(again.settled().trained_ids(), trained[step]) << "step " << step << " from " << from;
+      }
+    }
+  // A ledger of other data is refused.
+  DataLoaderOptions other = o;
+  other.seed = 6;
+  DataLoader wrong(made, other);
+  LoaderPlace place;
+  place.known = ledger;
+  EXPECT_THROW(
+      {
+        wrong.start(std::move(place));
+        for (int step = 0; step < 9; ++step) wrong.next();
+      },
+      Error);
+}
+
+TEST_F(MixedLoaderTest, ABrokenSampleIsReplacedAlikeOnAllRanksAndOnResume) {
+  DataLoaderOptions o = options(0, 2);
+  const auto made = assembler();
+  const auto find = [&](uint64_t broken) {  // the first is broken as well, the second good
+    return std::vector<StandIn>{{13, 0.99}, {(broken + 6) % 60, 0.95}};
+  };
+  o.find_stand_ins = find;
+  std::vector<LedgerEntry> ledger;
+  std::vector<std::vector<uint64_t>> trained;
+  for (int pass = 0; pass < 2; ++pass) {
+    std::vector<std::unique_ptr<DataLoader>> loaders;
+    for (o.rank = 0; o.rank < 2; ++o.rank) {
+      DataLoaderOptions mine = o;
+      if (pass == 1) mine.find_stand_ins = nullptr;  // the ledger says it
+      loaders.push_back(std::make_unique<DataLoader>(made, mine));
+      LoaderPlace place;
+      place.known = ledger;
+      loaders.back()->start(std::move(place));
+    }
+    for (int step = 0; step < 12; ++step) {
+      std::vector<uint8_t> agreed = loaders[0]->open(), other = loaders[1]->open();
+      for (size_t i = 0; i < agreed.size(); ++i) agreed[i] |= other[i];
+      std::multiset<uint64_t> ids;
+      std::vector<BadSample> bad;
+      for (auto& loader : loaders) {
+        EXPECT_FALSE(loader->decide(agreed));
+        loader->settle();
+        const RankBatch batch = loader->take();
+        bad.insert(bad.end(), batch.bad_samples.begin(), batch.bad_samples.end());
+        for (const MicroBatch& m : batch.micro_batches) ids.insert(m.sample_ids.begin(), m.sample_ids.end());
+      }
+      const std::vector<uint64_t> expected = loaders[0]->settled().trained_ids();
+      EXPECT_EQ(expected, loaders[1]->settled().trained_ids());
+      EXPECT_EQ(ids, std::multiset<uint64_t>(expected.begin(), expected.end()));
+      EXPECT_EQ(expected.size(), 6u);
+      const auto entries = loaders[0]->ledger_entries(loaders[0]->settled(), bad);
+      if (pass == 0) {
+        trained.push_back(expected);
+        ledger.insert(ledger.end(), entries.begin(), entries.end());
+      } else {
+        EXPECT_EQ(expected, trained[static_cast<size_t>(step)]);
+      }
+    }
+  }
+  ASSERT_GE(ledger.size(), 1u);
+  for (const LedgerEntry& e : ledger) {
+    EXPECT_EQ(e.event, LedgerEvent::kReplaced);
+    EXPECT_EQ(e.id, 13u);
+    EXPECT_EQ(e.by_id, 19u);
+    EXPECT_EQ(e.by_key, "k19");
+    EXPECT_EQ(e.similarity, 0.95);
+    EXPECT_EQ(e.reason, "decode_error");
+  }
+}
+
 TEST_F(LoaderTest, CursorNoticesChanges) {
   DataLoader loader(assembler_, options());
-  const std::string cursor = loader.cursor(17);
+  loader.start(17);
+  const std::string cursor = loader.cursor();
   EXPECT_EQ(DataLoader::step_of_cursor(cursor), 17u);
   EXPECT_TRUE(loader.differences(cursor).empty());
   DataLoaderOptions o = options(0, 4, 3, 16);  // ranks and threads may change, N may not

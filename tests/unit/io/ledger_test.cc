@@ -10,7 +10,16 @@ namespace mso {
 namespace {
 
 LedgerEntry entry(uint64_t position, uint64_t id) {
-  return {position / 4, position / 10, position, id, "key" + std::to_string(id), "shard-000000.tar", "decode_error", "cut"};
+  LedgerEntry e;
+  e.step = position / 4;
+  e.epoch = position / 10;
+  e.position = position;
+  e.id = id;
+  e.key = "key" + std::to_string(id);
+  e.shard = "shard-000000.tar";
+  e.reason = "decode_error";
+  e.detail = "cut";
+  return e;
 }
 
 TEST(Ledger, KeepsEntriesOverReopening) {
@@ -85,9 +94,38 @@ TEST(Ledger, SelectsBySteps) {
   Ledger ledger = Ledger::open(folder / "l");
   ledger.append({entry(1, 1), entry(4, 2), entry(9, 3)});
   EXPECT_EQ(ledger.from_step(1), (std::vector<LedgerEntry>{entry(4, 2), entry(9, 3)}));
-  const auto of_step_1 = ledger.of_positions(4, 4);
-  ASSERT_EQ(of_step_1.size(), 1u);
-  EXPECT_EQ(of_step_1.at(0), entry(4, 2));
+}
+
+TEST(Ledger, KeepsDeferralsBesideTheFateOfTheSample) {
+  test::TemporaryFolder folder;
+  LedgerEntry first = entry(4, 2), again = entry(4, 2), replaced = entry(4, 2);
+  first.event = again.event = LedgerEvent::kDeferred;
+  first.reason = again.reason = "late";
+  first.step = 1, first.stand_in = 17;
+  again.step = 2;
+  replaced.step = 3;
+  replaced.event = LedgerEvent::kReplaced;
+  replaced.category = "animals";
+  replaced.by_id = 9, replaced.by_key = "animals/cat", replaced.by_shard = "s.tar", replaced.similarity = 0.953125;
+  const std::vector<LedgerEntry> all = {first, again, replaced};
+  {
+    Ledger ledger = Ledger::open(folder / "l");
+    ledger.append(all);
+    ledger.append(all);  // a repeated step
+    EXPECT_EQ(ledger.entries(), all);
+  }
+  EXPECT_EQ(Ledger::load(folder / "l"), all);
+  EXPECT_EQ(parse_tail(serialize_tail(all)), all);
+  EXPECT_EQ(merge_entries({again}, {first, again, replaced}), all);
+  LedgerEntry other = first;
+  other.id = 3;
+  EXPECT_THROW(Ledger::open(folder / "l").append({other}), Error);
+  // Deferred twice and replaced: gone once.
+  std::vector<TrainedSample> trained;
+  for (uint64_t p = 0; p < 10; ++p)
+    if (p != 4) trained.push_back({p, p == 2 ? 4 : p == 4 ? 2 : p});
+  EXPECT_EQ(audit_exactly_once(10, 10, trained, all), std::vector<std::string>{});
+  EXPECT_THROW(ledger_entry_from_json(R"({"event":"sold","step":1})", "x"), Error);
 }
 
 TEST(Audit, AcceptsWholeEpochsAndNamesEveryViolation) {

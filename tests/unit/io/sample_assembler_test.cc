@@ -38,9 +38,9 @@ TEST_F(AssemblerTest, PutsTheImageBeforeTheCaptionAndLearnsTheCaptionOnly) {
   EXPECT_EQ(sample.tokens, (std::vector<int64_t>{kBos, kImage, kImage, kImage, kImage, 'H', 'i', kEos}));
   const int64_t no = kIgnoreLabel;
   EXPECT_EQ(sample.labels, (std::vector<int64_t>{no, no, no, no, 'H', 'i', kEos, no}));
-  EXPECT_EQ(sample.image_positions, (std::vector<int64_t>{1, 2, 3, 4}));
-  ASSERT_EQ(sample.pictures.size(), 1u);
-  EXPECT_EQ(sample.pictures[0].data<float>()[0], static_cast<float>('3'));
+  EXPECT_EQ(sample.media_positions[Modality::kImage], (std::vector<int64_t>{1, 2, 3, 4}));
+  ASSERT_EQ(sample.counts[Modality::kImage], 1u);
+  EXPECT_EQ(sample.media.at("pixel_values").data<float>()[0], static_cast<float>('3'));
   EXPECT_EQ(assembler->cost(0).picture, 4);
   EXPECT_GE(assembler->cost(0).text, 4);
 }
@@ -52,7 +52,7 @@ TEST_F(AssemblerTest, TextOnlySamplesLeaveTheMarkOut) {
   const AssembledSample sample = assembler->assemble(0);
   const std::string words = "USER: \nASSISTANT: ";
   ASSERT_EQ(sample.tokens.size(), words.size() + 4);
-  EXPECT_TRUE(sample.pictures.empty());
+  EXPECT_TRUE(sample.media.empty());
   EXPECT_EQ(std::count(sample.tokens.begin(), sample.tokens.end(), kImage), 0);
   // Words of the template are not learned: the first label stands on the last of them.
   for (size_t i = 0; i < words.size(); ++i) EXPECT_EQ(sample.labels[i], kIgnoreLabel);
@@ -156,7 +156,7 @@ TEST_F(AssemblerTest, JoinsSamplesWithoutPadding) {
                                   .file("c.png", fake_picture(5, 5, 2))
                                   .file("c.txt", "x"));
   const AssembledSample a = assembler->assemble(0), b = assembler->assemble(1), c = assembler->assemble(2);
-  const MicroBatch batch = join_samples({&a, &b, &c}, {0, 1, 2}, assembler->picture_decoder());
+  const MicroBatch batch = join_samples({&a, &b, &c}, {0, 1, 2});
   EXPECT_EQ(batch.sample_starts, (std::vector<int64_t>{0, 8, 14, 21}));
   EXPECT_EQ(batch.size(), 21);
   EXPECT_EQ(batch.positions[8], 0);
@@ -168,7 +168,7 @@ TEST_F(AssemblerTest, JoinsSamplesWithoutPadding) {
   EXPECT_EQ(pixels.data<float>()[6], static_cast<float>('2'));
   EXPECT_EQ(batch.label_count(), 3 + 5 + 2);
   // Text only: no media at all.
-  EXPECT_TRUE(join_samples({&b}, {1}, assembler->picture_decoder()).media.empty());
+  EXPECT_TRUE(join_samples({&b}, {1}).media.empty());
 }
 
 }  // namespace

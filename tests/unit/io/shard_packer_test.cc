@@ -141,13 +141,13 @@ TEST(RealPictures, BadOnesEndInTheLedgerAndGoodOnesAreRight) {
       test::make_assembler(data, {}, make_picture_decoder(clip_image_processor(32), 4, /*exact_jpeg=*/true));
   BufferPool pool(1 << 20);
   const AssembledSample good = assembler->assemble(0, &pool), other_name = assembler->assemble(4, &pool);
-  EXPECT_EQ(good.pictures[0].bytes, other_name.pictures[0].bytes);
+  EXPECT_EQ(good.media.at("pixel_values").bytes, other_name.media.at("pixel_values").bytes);
   const ImageProcessor processor(clip_image_processor(32));
   std::vector<float> expected(processor.size());
   processor.process(decode_image({reinterpret_cast<const std::byte*>(jpeg.data()), jpeg.size()}, "a", {.exact = true}),
                     expected.data());
-  ASSERT_EQ(good.pictures[0].bytes.size(), expected.size() * sizeof(float));
-  EXPECT_EQ(std::memcmp(good.pictures[0].bytes.data(), expected.data(), expected.size() * sizeof(float)), 0);
+  ASSERT_EQ(good.media.at("pixel_values").bytes.size(), expected.size() * sizeof(float));
+  EXPECT_EQ(std::memcmp(good.media.at("pixel_values").bytes.data(), expected.data(), expected.size() * sizeof(float)), 0);
 }
 
 TEST(BufferPool, GivesFittingBuffersAndKeepsItsLimit) {
