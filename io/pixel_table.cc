@@ -1,9 +1,9 @@
 #include "io/pixel_table.h"
 
 #include <algorithm>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "base/simd.h"
 #include "io/config_keys.h"
 
 namespace mso {
@@ -11,8 +11,8 @@ namespace {
 
 using Values = std::array<std::array<float, 256>, 3>;
 
-MSO_SIMD_CLONES void planes(const Values& values, const PixelBlock& from, float* out, size_t row,
-                            size_t plane) {
+// One look-up a value: vectors of them (gathers) are no faster on processors guarded against their leaks.
+void planes(const Values& values, const PixelBlock& from, float* out, size_t row, size_t plane) {
   const float* red_values = values[0].data();
   const float* green_values = values[1].data();
   const float* blue_values = values[2].data();
@@ -78,7 +78,17 @@ PixelTable::PixelTable(const PixelSettings& settings, ImageBackend backend) {
 }
 
 void PixelTable::to_planes(const PixelBlock& from, float* out, size_t row, size_t plane) const {
-  planes(values_, from, out, row, plane);
+  constexpr int kChunk = 256, kSmall = 32;
+  if (from.width < kSmall) return planes(values_, from, out, row, plane);
+  // Large results do not stay in the cache: single values written there are waited for, whole lines are not.
+  float chunk[3 * kChunk];
+  for (int y = 0; y < from.height; ++y)
+    for (int x = 0; x < from.width; x += kChunk) {
+      const int n = std::min(kChunk, from.width - x);
+      planes(values_, {from.rgb + from.stride * y + size_t{3} * x, 0, n, 1}, chunk, 0, kChunk);
+      for (int c = 0; c < 3; ++c)
+        std::memcpy(out + plane * c + row * y + x, chunk + kChunk * c, n * sizeof(float));
+    }
 }
 
 void PixelTable::fill_planes(uint8_t value, int width, int height, float* out, size_t row,

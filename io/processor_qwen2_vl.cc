@@ -58,28 +58,24 @@ int64_t floats_of_patch(const Qwen2VlPixels& pixels) {
   return int64_t{3} * pixels.temporal_patch_size * pixels.patch_size * pixels.patch_size;
 }
 
-// Writes the patches of one resized picture at place `time` of a temporal patch. Order: [height /
-// merge][width / merge] [merge][merge] patches of [channel][time][y][x].
+// Writes the patches of one resized picture at places `time` … `last` of a temporal patch. Order:
+// [height / merge][width / merge][merge][merge] patches of [channel][time][y][x].
 void write_patches(const Qwen2VlPixels& pixels, const PixelTable& table, const uint8_t* rgb, PictureSize size,
-                   int time, float* out) {
+                   int time, int last, float* out) {
   const int patch = pixels.patch_size, merge = pixels.merge_size, block = patch * merge;
-  const size_t area = size_t(patch) * patch, plane = area * pixels.temporal_patch_size,
-               stride = size_t{3} * size.width;
-  const size_t floats = static_cast<size_t>(floats_of_patch(pixels));
-  out += area * time;
+  const size_t area = size_t(patch) * patch, plane = area * pixels.temporal_patch_size;
+  const size_t stride = size_t{3} * size.width, floats = static_cast<size_t>(floats_of_patch(pixels));
+  thread_local std::vector<float> one;  // in the cache, while the result is not
+  one.resize(3 * area);
   for (int block_y = 0; block_y < size.height; block_y += block)
     for (int block_x = 0; block_x < size.width; block_x += block)
       for (int y = block_y; y < block_y + block; y += patch)
-        for (int x = block_x; x < block_x + block; x += patch, out += floats)
-          table.to_planes({rgb + stride * y + size_t{3} * x, stride, patch, patch}, out, patch, plane);
-}
-
-// Place 0 of every temporal patch to all others.
-void repeat_in_time(const Qwen2VlPixels& pixels, int64_t patches, int from, float* out) {
-  const size_t area = size_t(pixels.patch_size) * pixels.patch_size;
-  for (int64_t i = 0; i < patches * 3; ++i, out += area * pixels.temporal_patch_size)
-    for (int t = from + 1; t < pixels.temporal_patch_size; ++t)
-      std::memcpy(out + area * t, out + area * from, area * sizeof(float));
+        for (int x = block_x; x < block_x + block; x += patch, out += floats) {
+          table.to_planes({rgb + stride * y + size_t{3} * x, stride, patch, patch}, one.data(), patch, area);
+          for (int c = 0; c < 3; ++c)
+            for (int t = time; t <= last; ++t)
+              std::memcpy(out + plane * c + area * t, one.data() + area * c, area * sizeof(float));
+        }
 }
 
 HostTensor grid_tensor(int64_t t, const Qwen2VlPixels& pixels, PictureSize resized) {
@@ -190,8 +186,7 @@ ProcessedMedia Qwen2VlProcessor::image(const Image& image, PictureSize full) con
   const int64_t patches = patches_of(pixels, size);
   ProcessedMedia media;
   HostTensor values = tensor(DType::kF32, {patches, floats_of_patch(pixels)});
-  write_patches(pixels, image_table_, rgb, size, 0, values.data<float>());
-  repeat_in_time(pixels, patches, 0, values.data<float>());
+  write_patches(pixels, image_table_, rgb, size, 0, pixels.temporal_patch_size - 1, values.data<float>());
   media.tensors.emplace("pixel_values", std::move(values));
   media.tensors.emplace("image_grid_thw", grid_tensor(1, pixels, size));
   media.tokens = {{config_.image_token, patches / (pixels.merge_size * pixels.merge_size), true}};
@@ -217,8 +212,8 @@ ProcessedMedia Qwen2VlProcessor::video(const VideoClip& clip) const {
     }
     float* out = values.data<float>() + i / pixels.temporal_patch_size * patches * floats_of_patch(pixels);
     const int time = static_cast<int>(i % pixels.temporal_patch_size);
-    write_patches(pixels, video_table_, rgb, size, time, out);
-    if (i == frames - 1) repeat_in_time(pixels, patches, time, out);
+    const int last = i == frames - 1 ? pixels.temporal_patch_size - 1 : time;
+    write_patches(pixels, video_table_, rgb, size, time, last, out);
   }
   media.tensors.emplace("pixel_values_videos", std::move(values));
   media.tensors.emplace("video_grid_thw", grid_tensor(times, pixels, size));

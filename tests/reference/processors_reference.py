@@ -73,7 +73,7 @@ class Ours:
 def make_pictures(folder, rng):
     """Files of every kind and shape; [(path, RGB picture as the decoder documents it)]."""
     sizes = [(1, 1), (2, 1), (1, 2), (5, 5), (13, 14), (28, 28), (27, 29), (31, 639), (639, 31), (56, 57), (100, 199),
-             (3, 900), (1500, 2), (7, 1400), (224, 224), (336, 336), (337, 335), (336, 672), (500, 333), (333, 500),
+             (3, 900), (1500, 2), (7, 1028), (224, 224), (336, 336), (337, 335), (336, 672), (500, 333), (333, 500),
              (640, 480), (480, 641), (1280, 97), (41, 900), (200, 1), (1, 200), (1, 201), (690, 15420)]
     paths = []
 
@@ -82,7 +82,10 @@ def make_pictures(folder, rng):
         return paths[-1]
 
     for width, height in sizes:
-        photo(rng, width, height).save(path(f"{width}x{height}.png"), compress_level=1)
+        image = photo(rng, width, min(height, 1028))
+        if height > 1028:
+            image = Image.fromarray(np.tile(np.asarray(image), (height // 1028, 1, 1)))
+        image.save(path(f"{width}x{height}.png"), compress_level=1)
     base = photo(rng, 211, 150)
     noisy = Image.fromarray(rng.integers(0, 256, (90, 120, 3), dtype=np.uint8))
     alpha = Image.fromarray(rng.integers(0, 256, (150, 211), dtype=np.uint8))
@@ -304,7 +307,7 @@ def test_ids(ours, name, folder, takes_video, pictures, clips, temporary):
         return
     processor = AutoProcessor.from_pretrained(folder)
     wrong, count = [], 0
-    for (path, image), (clip, pixels, fps, total) in zip(pictures[::9], clips[:5]):
+    for (path, image), (clip, pixels, fps, total) in zip(pictures[1::9], clips[:5]):
         prompt = f"User: what is this {placeholders['image']} picture?\n"
         arguments = {"images": [image]}
         answers = {placeholders["image"]: ours.ask("image", "it", path)["text"]}
@@ -373,7 +376,7 @@ def main():
                     json.dump(content, f)
             make_tokenizer(folder)
             # Variants of a family, written with a space, need not see all.
-            test_folder(ours, name, folder, takes_video, pictures[:-1:3] if " " in name else pictures, clips)
+            test_folder(ours, name, folder, takes_video, pictures[1::3] if " " in name else pictures, clips)
             test_ids(ours, name, folder, takes_video, pictures, clips, temporary)
             test_files(ours, name, folder, takes_video)
     print(f"{len(failures)} failed" if failures else "all passed", f"in {time.time() - start:.0f} s")
