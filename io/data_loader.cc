@@ -72,7 +72,7 @@ struct DataLoader::Impl {
   SampleOrder make_order() const;
   bool has_recipe() const { return std::ranges::any_of(options.recipe, [](uint64_t n) { return n > 0; }); }
   bool defers() const { return options.defer_after_s >= 0 && order.endless(); }
-  uint64_t stand_in_steps() const { return defers() ? kStandInSteps : 0; }
+  uint64_t stand_in_steps() const { return defers() || !known_deferrals.empty() ? kStandInSteps : 0; }
   uint64_t steps() const { return (order.size() + options.batch_samples - 1) / options.batch_samples; }
   NominalBatch nominal_batch(uint64_t step) const;
 

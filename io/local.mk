@@ -35,6 +35,7 @@ libmso_io_la_SOURCES = \
   io/json_node.h \
   io/ledger.cc io/ledger.h \
   io/media_clip.h \
+  io/media_decoder.cc io/media_decoder.h \
   io/media_input.cc io/media_input.h \
   io/mel.cc io/mel.h \
   io/micro_batch.h \

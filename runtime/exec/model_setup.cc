@@ -1,6 +1,7 @@
 #include "exec/model_setup.h"
 
 #include "base/model_config.h"
+#include "io/media_decoder.h"
 
 namespace mso {
 
@@ -69,7 +70,13 @@ ModelInputs check_model_inputs(const Config& config) {
   samples.max_length = config.data.max_length;
   if (config.model.tokenizer == "bytes" || (config.model.tokenizer == "auto" && config.model.path.empty()))
     samples.bytes_per_token = 1;
-  SampleAssembler(nullptr, inputs.tokenizer, PictureDecoder(), samples);  // refuses a wrong template
+  if (model.video)
+    inputs.media[Modality::kVideo] = make_video_decoder(inputs.processor, model.video->frames, model.positions_per_frame(),
+                                                        model.video_token_index);
+  if (model.audio)
+    inputs.media[Modality::kAudio] = make_audio_decoder(model.audio->num_mel_bins, model.audio->mel_frames(),
+                                                        model.audio->positions_per_clip(), model.audio_token_index);
+  SampleAssembler(nullptr, inputs.tokenizer, PictureDecoder(), samples, inputs.media);  // refuses a wrong template
   return inputs;
 }
 

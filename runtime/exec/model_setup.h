@@ -27,6 +27,7 @@ struct ModelInputs {
   LlavaConfig model;
   ImageProcessorConfig processor;
   AssemblerOptions samples;
+  PerModality<MediaDecoder> media;  // video and audio, where the model takes them
 };
 // All of the above, fitting together: what `mso train` refuses about model, tokenizer and template is refused here, for
 // `mso plan` too. Reads files, no weights and no data.

@@ -128,8 +128,9 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
 
   const PictureDecoder decoder =
       make_picture_decoder(inputs.processor, model.positions_per_image(), config.data.exact_jpeg);
-  auto assembler = std::make_shared<SampleAssembler>(data, inputs.tokenizer, decoder, inputs.samples);
-  if (held_out) parts.held_out = std::make_shared<SampleAssembler>(held_out, inputs.tokenizer, decoder, inputs.samples);
+  auto assembler = std::make_shared<SampleAssembler>(data, inputs.tokenizer, decoder, inputs.samples, inputs.media);
+  if (held_out) parts.held_out = 
+        std::make_shared<SampleAssembler>(held_out, inputs.tokenizer, decoder, inputs.samples, inputs.media);
 
   const DecoderThreads threads = decoder_threads(config, usable_cores(), world.local_size());
   const bool cpus_given = decoder_cpus_given(ThreadClass::kImage) > 0;

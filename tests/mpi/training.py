@@ -2,6 +2,7 @@
 
 Environment: MSO (program), MSO_BUILD (build folder), MSO_SRCDIR (source folder). Standard library only.
 """
+import io
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 
 MSO = os.environ["MSO"]
@@ -32,6 +34,60 @@ def data_set():
         subprocess.run([MSO, "data", "pack", str(STAMPS / "animals"), str(target), "--max-samples-per-shard", "40"],
                        check=True, stdout=subprocess.DEVNULL)
         (target / "packed").touch()
+    return target
+
+
+CLIPS = ["h264.mp4", "rot90.mp4", "vfr.mkv", "vp8.webm", "vp9.webm", "edit_list.mp4", "hevc.mp4", "mpeg2.ts"]
+
+# Six ways to break a file. (A stream that is cut, Ogg or MPEG-TS, is a shorter one: nothing in it tells.)
+BREAK = [lambda b: b"", lambda b: b[:len(b) // 3], lambda b: bytes(len(b)), lambda b: b"no such format" + b[14:],
+         lambda b: b[:16] + bytes(x ^ 0xA5 for x in b[16:]), lambda b: b[len(b) // 2:]]
+
+
+def mixed_data_set(name="mixed", broken=()):
+    """Real samples of all modalities: captions, pictures and spoken captions of tuxpaint-stamps, and the short clips of
+    tests/unit/io. `broken`: numbers of the samples with media whose file is damaged, in six ways by turns."""
+    target = BUILD / "test-data" / name
+    if (target / "made").exists():
+        return target
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    texts, pictures, sounds, clips = [], [], [], []
+    for text in sorted(STAMPS.glob("animals/*/*.txt")):
+        caption = text.read_bytes().split(b"\n")[0]
+        stem = text.with_suffix("")
+        key = f"{text.parent.name}/{text.stem}"
+        picture = next((p for p in (stem.with_suffix(".png"), stem.with_suffix(".jpg")) if p.exists()), None)
+        texts.append((f"texts/{key}", None, b"", caption))
+        if picture:
+            pictures.append((f"pictures/{key}", picture.suffix, picture.read_bytes(), caption))
+        sound = stem.parent / (stem.name + "_desc.ogg")
+        if not sound.exists():
+            sound = stem.with_suffix(".ogg")
+        if sound.exists():
+            sounds.append((f"sounds/{key}", ".ogg", sound.read_bytes(), caption))
+    for i in range(24):
+        file = SOURCE / "tests/unit/io/fixtures/media" / CLIPS[i % len(CLIPS)]
+        clips.append((f"clips/{file.stem}-{i}", file.suffix, file.read_bytes(), f"clip {file.stem} number {i}".encode()))
+    samples = [s for group in (texts[:60], pictures[:40], sounds[:24], clips) for s in group]
+    check(len(samples) == 148, f"tuxpaint-stamps gave {len(samples)} samples instead of 148")
+    with_media = 0
+    for shard in range(4):
+        with tarfile.open(target / f"shard-{shard:06}.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
+            for key, extension, content, caption in samples[shard::4]:
+                members = [(".txt", caption)]
+                if extension:
+                    if with_media in broken:
+                        ways = BREAK[2:5] if extension == ".ogg" else BREAK
+                        content = ways[with_media % len(ways)](content)
+                    members.insert(0, (extension, content))
+                    with_media += 1
+                for suffix, data in members:
+                    info = tarfile.TarInfo(key + suffix)
+                    info.size = len(data)
+                    tar.addfile(info, io.BytesIO(data))
+    subprocess.run([MSO, "data", "index", str(target)], check=True, stdout=subprocess.DEVNULL)
+    (target / "made").touch()
     return target
 
 

@@ -1,0 +1,73 @@
+#include "io/media_decoder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "io/audio.h"
+#include "io/video.h"
+
+namespace mso {
+
+MediaDecoder make_video_decoder(const ImageProcessorConfig& config, int64_t frames, int64_t tokens_per_frame, int64_t token) {
+  auto processor = std::make_shared<const ImageProcessor>(config);
+  VideoOptions options;
+  options.sampling.rule = VideoSampling::Rule::kUniform;
+  options.sampling.num_frames = frames;
+  MediaDecoder decoder;
+  decoder.media_name = "pixel_values_videos";
+  decoder.token = token;
+  decoder.most_tokens = frames * tokens_per_frame;
+  decoder.most_bytes = static_cast<uint64_t>(frames) * processor->size() * sizeof(float);
+  decoder.decode = [processor, options, tokens_per_frame](std::span<const std::byte> file, const std::string& name,
+                                                          BufferPool* pool) {
+    const VideoClip clip = decode_video(file, name, options);
+    const std::vector<int64_t> shape = {clip.frames(), 3, processor->height(), processor->width()};
+    DecodedMedia media;
+    media.tensor = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
+    media.tokens = clip.frames() * tokens_per_frame;
+    Image image;
+    image.width = clip.width;
+    image.height = clip.height;
+    for (int64_t frame = 0; frame < clip.frames(); ++frame) {
+      const std::span<const uint8_t> rgb = clip.frame(frame);
+      image.rgb.assign(rgb.begin(), rgb.end());
+      processor->process(image, media.tensor.data<float>() + static_cast<size_t>(frame) * processor->size());
+    }
+    return media;
+  };
+  return decoder;
+}
+
+MediaDecoder make_audio_decoder(int64_t mel_bins, int64_t mel_frames, int64_t tokens, int64_t token) {
+  MelConfig config;
+  config.feature_size = static_cast<int>(mel_bins);
+  const int64_t samples = mel_frames * config.hop_length;
+  config.chunk_length = static_cast<int>((samples + config.sampling_rate - 1) / config.sampling_rate);
+  auto mel = std::make_shared<const LogMel>(config);
+  MediaDecoder decoder;
+  decoder.media_name = "input_features";
+  decoder.token = token;
+  decoder.most_tokens = tokens;
+  decoder.most_bytes = static_cast<uint64_t>(mel_bins * mel_frames) * sizeof(float);
+  decoder.decode = [mel, mel_bins, mel_frames, tokens, samples](std::span<const std::byte> file, const std::string& name,
+                                                                BufferPool* pool) {
+    const AudioClip clip = decode_audio(file, name);
+    const size_t used = std::min(clip.samples.size(), static_cast<size_t>(samples));
+    const int64_t computed = mel->config().frames();
+    thread_local std::vector<float> features;
+    features.resize(static_cast<size_t>(mel_bins * computed));
+    mel->compute(std::span(clip.samples).first(used), features.data());
+    const std::vector<int64_t> shape = {1, mel_bins, mel_frames};
+    DecodedMedia media;
+    media.tensor = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
+    media.tokens = tokens;
+    for (int64_t bin = 0; bin < mel_bins; ++bin)  // whole seconds are computed: the rest is left out
+      std::memcpy(media.tensor.data<float>() + bin * mel_frames, features.data() + bin * computed,
+                  static_cast<size_t>(mel_frames) * sizeof(float));
+    return media;
+  };
+  return decoder;
+}
+
+}  // namespace mso

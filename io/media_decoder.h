@@ -1,0 +1,19 @@
+// Joins the decoders of video and sound with what a model of the LLaVA family takes, into what the assembler calls for
+// each file.
+#pragma once
+
+#include "io/image_processor.h"
+#include "io/mel.h"
+#include "io/sample_assembler.h"
+
+namespace mso {
+
+// At most `frames` frames of a clip, evenly spaced (VideoSampling::Rule::kUniform; a shorter clip whole), each through the
+// image processor: "pixel_values_videos" float32 [frames, 3, height, width]. Each fills `tokens_per_frame` positions.
+MediaDecoder make_video_decoder(const ImageProcessorConfig& config, int64_t frames, int64_t tokens_per_frame, int64_t token);
+
+// The first `mel_frames` frames (10 ms each) of a sound, padded with silence: "input_features" float32 [1, mel_bins,
+// mel_frames], as WhisperFeatureExtractor gives them. Fills `tokens` positions.
+MediaDecoder make_audio_decoder(int64_t mel_bins, int64_t mel_frames, int64_t tokens, int64_t token);
+
+}  // namespace mso
