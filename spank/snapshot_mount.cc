@@ -38,8 +38,8 @@ constexpr uint64_t kPage = 4096;
 constexpr uint64_t kLeastAuto = uint64_t{16} << 20;
 constexpr int kMaxStacked = 4096;  // fusermount allows a user 1000
 constexpr int kMaxDepth = 6;
-// Under the node's lock, where all that takes long should be done already.
-constexpr double kEmptyLockedS = 2;
+// Under the node's lock, where all that takes long should be done already; and where it could not be done before.
+constexpr double kEmptyLockedS = 2, kEmptyHeldS = 0.1;
 
 std::string size_text(uint64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -92,11 +92,11 @@ uint64_t detach_mounts(const std::filesystem::path& point, double patience_s, bo
 
 // The folder's own mounts. No path that has a part of a user's in it is named: a user can mount, and rename,
 // inside the snapshot directory, and what lies there goes with it. Returns the bytes that stay in use.
-uint64_t detach_job_mounts(const std::filesystem::path& folder) {
-  uint64_t held = detach_mounts(folder, kEmptyLockedS);
+uint64_t detach_job_mounts(const std::filesystem::path& folder, double patience_s) {
+  uint64_t held = detach_mounts(folder, patience_s);
   std::vector<std::filesystem::path> children;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) children.push_back(entry.path());
-  for (const std::filesystem::path& child : children) held += detach_mounts(child, kEmptyLockedS);
+  for (const std::filesystem::path& child : children) held += detach_mounts(child, patience_s);
   return held;
 }
 
@@ -350,9 +350,9 @@ void remove_job_folder(const RunDirectory& run, const JobName& job) {
     if (::unlink(folder.c_str()) != 0) throw system_error("cannot remove", folder.string());
     return;
   }
-  if (const uint64_t held = detach_job_mounts(folder)) {
+  JobState state = run.read_state(job).value_or(JobState{});
+  if (const uint64_t held = detach_job_mounts(folder, state.held ? kEmptyHeldS : kEmptyLockedS)) {
     // The memory is still the node's to give back: it counts until it is.
-    JobState state = run.read_state(job).value_or(JobState{});
     state.snapshot_bytes = held;
     state.ready = false;  // no step uses it again
     state.held = true;

@@ -21,6 +21,8 @@ namespace {
 constexpr double kKillDeadlineS = 5, kSqueueDeadlineS = 5, kCgroupDeadlineS = 0.5;
 // A million files take a few seconds; where it could not be done the first time, others should not wait for it.
 constexpr double kEmptyDeadlineS = 20, kEmptyAgainS = 0.5;
+// A job waits for it in its prolog.
+constexpr auto kSweepDeadline = std::chrono::seconds(10);
 // A step that is just being set up has a folder before it has processes.
 constexpr int64_t kYoungS = 60;
 }  // namespace
@@ -124,7 +126,9 @@ size_t sweep_dead_jobs(const PluginArguments& arguments, const std::function<Job
   std::set<uint32_t> jobs;
   for (const JobName& name : run->jobs()) jobs.insert(name.job);
   size_t gone = 0;
+  const auto end = std::chrono::steady_clock::now() + kSweepDeadline;
   for (uint32_t job : jobs) {
+    if (std::chrono::steady_clock::now() >= end) break;  // the next sweep goes on
     if (job == spare || has_step_daemon(job)) continue;
     bool young = false;
     for (const JobName& name : run->jobs(job))

@@ -94,7 +94,17 @@ says "io be:6"
 says_not widened
 says_not made
 says "$(printf 'inside\t1')"
-[[ -z $(find /sys/fs/cgroup/cpuset/slurm_"${NODES[0]}" -name "mso_*") ]] || fail "children are left"
+children() { find /sys/fs/cgroup/cpuset/slurm_"${NODES[0]}" -name "mso_*"; }
+[[ -z $(children) ]] || fail "children are left"
+# A step whose slurmstepd is killed leaves them; they go with the job.
+asuser srun -n1 -c2 --mso --mso-cpus=image:1 sleep 4343 >/dev/null 2>&1 &
+wait_until 10 processes 1 "^[^ ]*sleep 4343"
+[[ $(children | wc -l) = 2 ]] || fail "no children"
+kill -9 $(pgrep -f 'slurmstepd: \[.*[.]0\]')
+scancel -u mso-tester
+none() { [[ -z $(children) ]]; }
+wait_until 30 none
+wait || true
 eval "$train_and_look"
 says "mso-decode 1"
 [[ $out == *"mso-decode 1 "*"mso_0.image"* ]] || fail "not in the child"
