@@ -53,6 +53,7 @@ libmso_io_la_SOURCES = \
   io/processor_llava_next.cc io/processor_llava_next.h \
   io/processor_qwen2_vl.cc io/processor_qwen2_vl.h \
   io/prefetch_depth.cc io/prefetch_depth.h \
+  io/processor_whisper.cc io/processor_whisper.h \
   io/resize.cc io/resize.h \
   io/resize_kernels.cc io/resize_kernels.h io/resize_vertical.h \
   io/sample_assembler.cc io/sample_assembler.h \
@@ -138,6 +139,7 @@ io_tests_SOURCES = \
   tests/unit/io/image_test.cc \
   tests/unit/io/ledger_test.cc \
   tests/unit/io/processor_test.cc \
+  tests/unit/io/processor_whisper_test.cc \
   tests/unit/io/media_fixture.h \
   tests/unit/io/mel_test.cc \
   tests/unit/io/prefetch_depth_test.cc \

@@ -7,6 +7,7 @@
 #include "io/processor_internvl.h"
 #include "io/processor_llava_next.h"
 #include "io/processor_qwen2_vl.h"
+#include "io/processor_whisper.h"
 
 namespace mso {
 namespace {
@@ -64,6 +65,7 @@ std::unique_ptr<MediaProcessor> load_processor(const std::filesystem::path& fold
   if (family == "qwen2_vl" || family == "qwen2_5_vl") return load_qwen2_vl_processor(files, options);
   if (family == "internvl") return load_internvl_processor(files, options);
   if (family == "fuyu") return load_fuyu_processor(files, options);
+  if (family == "whisper" || family == "qwen2_audio") return load_whisper_processor(files, options);
   throw Error("no processor for this model family", folder.string() + " (" + family + ")", "",
               ExitCode::kBadUsage);
 }

@@ -43,6 +43,7 @@ constexpr Name kProcessors[] = {
     {"Qwen2_5_VLProcessor", "qwen2_5_vl"},
     {"InternVLProcessor", "internvl"},
     {"FuyuProcessor", "fuyu"},
+    {"Qwen2AudioProcessor", "qwen2_audio"},
     {"WhisperProcessor", "whisper"},
 };
 
@@ -60,6 +61,7 @@ constexpr Name kModels[] = {
     {"qwen2_5_vl", "qwen2_5_vl"},
     {"internvl", "internvl"},
     {"fuyu", "fuyu"},
+    {"qwen2_audio", "qwen2_audio"},
     {"whisper", "whisper"},
 };
 

@@ -7,6 +7,9 @@
 //                                                indices (int64), timestamps (double), then RGB
 //       audio RATE TOLERATE FILE                 rate (int64), then float32
 //       mel BINS FILE                            float32 [BINS, 3000] of raw float32 at 16 kHz
+//       processor FOLDER FILE                    of raw float32 at 16 kHz: tokens, sum of the mask (int64),
+//       then
+//                                                "input_features"
 //     and answers on standard output: length in bytes (int64), then the bytes; for an Error −1, and its
 //     message so.
 #include <cstdio>
@@ -14,6 +17,7 @@
 #include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 #include <string>
 
@@ -21,6 +25,7 @@
 #include "base/file.h"
 #include "io/audio.h"
 #include "io/mel.h"
+#include "io/processor.h"
 #include "io/video.h"
 
 namespace {
@@ -71,7 +76,8 @@ std::string run(const std::string& line) {
   if (command == "video") in >> options.tolerate_damage >> options.threads;
   if (command == "audio") in >> audio.sample_rate >> audio.tolerate_damage;
   if (command == "mel") in >> bins;
-  std::string path;
+  std::string path, folder;
+  if (command == "processor") in >> folder;
   std::getline(in >> std::ws, path);
   const std::string file = mso::read_file(path);
   const auto bytes = std::as_bytes(std::span(file));
@@ -120,6 +126,20 @@ std::string run(const std::string& line) {
     std::vector<float> features(size_t(bins) * config.frames());
     mel.compute(samples, features.data());
     append(&out, features.data(), features.size());
+    return out;
+  }
+  if (command == "processor") {
+    mso::AudioClip clip{16000, std::vector<float>(file.size() / sizeof(float))};
+    std::memcpy(clip.samples.data(), file.data(), clip.samples.size() * sizeof(float));
+    const mso::ProcessedMedia media = mso::load_processor(folder)->audio(clip);
+    int64_t head[2] = {media.feature_count(), -1};
+    for (const char* name : {"attention_mask", "feature_attention_mask"})
+      if (const auto mask = media.tensors.find(name); mask != media.tensors.end())
+        head[1] = std::accumulate(mask->second.data<int32_t>(),
+                                  mask->second.data<int32_t>() + mask->second.count(), int64_t{0});
+    append(&out, head, 2);
+    const mso::HostTensor& features = media.tensors.at("input_features");
+    append(&out, features.data<float>(), features.count());
     return out;
   }
   throw mso::Error("unknown command", command);
