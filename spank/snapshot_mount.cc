@@ -207,22 +207,26 @@ namespace {
 // before a batch script, which comes first, also one with the same. What cannot be removed stays, and counts.
 JobName settle_name(const RunDirectory& run, const SnapshotOrder& order) {
   const std::vector<JobName> names = run.jobs(order.job.job);
+  const auto held = [&run](const JobName& name) { return run.read_state(name).value_or(JobState{}).held; };
   // The usual case, without a look at all processes.
-  if (names.empty() || (names == std::vector<JobName>{order.job} && !order.first_step)) return order.job;
+  if (names.empty() || (names == std::vector<JobName>{order.job} && !order.first_step && !held(order.job)))
+    return order.job;
   if (is_at_work(order.job.job, order.node, order.uid)) {
     for (const JobName& name : names)
       if (const auto state = run.read_state(name); state && state->ready && state->uid == order.uid) return name;
     return order.job;
   }
+  JobName settled = order.job;
   for (const JobName& name : names) {
-    if (name == order.job && !order.first_step) continue;
+    if (name == order.job && !order.first_step && !held(name)) continue;
     try {
       remove_job_folder(run, name);
     } catch (const Error& error) {
       log_line(LogLine("undo").add("job", name.job).add("restart", name.restart).add("error", error.what()), true);
+      if (name == order.job) settled.restart = names.back().restart + 1;
     }
   }
-  return order.job;
+  return settled;
 }
 
 }  // namespace

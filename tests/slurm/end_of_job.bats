@@ -172,6 +172,7 @@ wait_until 10 job_gone 1
 expect 1 srun -n1 --mso --mso-snapshot=16M sh -c 'echo must not run'
 says "other jobs on this node hold 10.0 MiB of 20.0 MiB"
 says_not "must not run"
+expect 0 srun -n1 --mso --mso-snapshot=8M true
 kill "$(pgrep -fx "sleep 5151")"
 wait_until 10 processes 0 "^sleep 5151"
 # The prolog of the next job sweeps.

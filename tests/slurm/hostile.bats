@@ -62,6 +62,15 @@ SCRIPT
 asuser salloc -n1 sleep 100 >/dev/null 2>&1 &
 wait_until 10 job_runs 1
 step() { asuser env "$1" srun --jobid=1 --overlap -n1 --mso --mso-snapshot=16M "${@:2}"; }
+# First steps at the same time, each with a number of its own: one directory.
+for i in 1 2 3 4 5 6; do
+  step SLURM_RESTART_COUNT=$i sh -c "echo \$MSO_SNAPSHOT_DIR; until [ -e $PREFIX/go ]; do sleep 0.1; done" >"$PREFIX/first$i" 2>&1 &
+done
+all() { [[ $(cat "$PREFIX"/first? | grep -c '^/run/mso/1[.]./snapshot$') = 6 ]]; }
+wait_until 20 all
+[[ $(sort -u "$PREFIX"/first? | wc -l) = 1 ]] || fail "$(cat "$PREFIX"/first?)"
+touch "$PREFIX/go"
+wait_until 10 processes 0 'slurmstepd: \[1[.]'
 step SLURM_RESTART_COUNT=0 sh -c 'echo kept >$MSO_SNAPSHOT_DIR/f; sleep 100' &
 wait_until 10 on_node 1 test -s /run/mso/1.0/snapshot/f
 for count in 1 7 4294967295 -1 99999999999999999999 '1;x'; do
