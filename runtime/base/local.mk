@@ -10,6 +10,7 @@ libmso_base_la_SOURCES = \
   runtime/base/config_text.cc runtime/base/config_listing.cc \
   runtime/base/glob.cc runtime/base/glob.h \
   runtime/base/hash.cc runtime/base/hash.h \
+  runtime/base/host_bytes.cc runtime/base/host_bytes.h \
   runtime/base/host_tensor.cc runtime/base/host_tensor.h \
   runtime/base/json_text.h \
   runtime/base/kill_point.cc runtime/base/kill_point.h \
