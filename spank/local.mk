@@ -5,6 +5,7 @@ libmso_spank_la_SOURCES = \
   spank/cpu_preparation.cc \
   spank/fault.cc spank/fault.h \
   spank/gpu_indices.h \
+  spank/io_preparation.cc \
   spank/job_state.cc spank/job_state.h \
   spank/log_line.cc spank/log_line.h \
   spank/nvme_preparation.cc \

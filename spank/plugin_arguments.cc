@@ -90,6 +90,15 @@ const std::vector<Argument>& known_arguments() {
          return true;
        },
        "be:0 to be:7"},
+      {"nvme-lane-rate", [](auto& v, auto& a) { return set_size(v, a.nvme_lane_rate); },
+       "bytes a second from 1M to 16T"},
+      {"io-weight",
+       [](auto& v, auto& a) {
+         const auto weight = parse_small_number(v, 1, 10000);
+         if (weight) a.io_weight = static_cast<int>(*weight);
+         return weight.has_value();
+       },
+       "a number from 1 to 10000"},
   };
   return arguments;
 }

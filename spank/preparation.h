@@ -81,6 +81,7 @@ std::unique_ptr<Preparation> make_snapshot_preparation();  // snapshot_preparati
 std::unique_ptr<Preparation> make_nvme_preparation();      // nvme_preparation.cc
 std::unique_ptr<Preparation> make_slice_preparation();     // slice_preparation.cc
 std::unique_ptr<Preparation> make_cpu_preparation();       // cpu_preparation.cc
+std::unique_ptr<Preparation> make_io_preparation();        // io_preparation.cc
 
 // Steps whose tasks are the user's ranks; not the batch script's or an interactive shell's, which start steps
 // themselves.

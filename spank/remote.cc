@@ -144,9 +144,12 @@ void step_init(const HookCall& call) {
 }
 
 void step_init_post_opt(const HookCall& call) {
-  const auto text = step_variable(call.spank, kRequestVariable, kMaxRequestLength);
+  auto text = step_variable(call.spank, kRequestVariable, kMaxRequestLength);
+  const uint32_t step_id = spank_item_of<uint32_t>(call.spank, S_JOB_STEPID).value_or(0);
+  const bool kept = !text && (typed_options().asked || step_id == kBatchStep) &&
+                    (text = step_variable(call.spank, kKeptRequestVariable, kMaxRequestLength));
   if (!text && !typed_options().asked) return;
-  if (spank_item_of<uint32_t>(call.spank, S_JOB_STEPID).value_or(0) == kExternStep) return;
+  if (step_id == kExternStep) return;
   const auto start = std::chrono::steady_clock::now();
   Step& s = step();
   s.asked = true;
@@ -157,11 +160,10 @@ void step_init_post_opt(const HookCall& call) {
   raise_fault(s.fault, call.hook);
 
   s.facts = read_facts(call.spank);
+  if (kept) set_step_variable(call.spank, kRequestVariable, *text);  // for the steps inside
   if (!text)
-    throw Error(
-        "--mso was asked for, but what exactly did not reach this node", "",
-        std::string(kRequestVariable) + " must stay in the environment (sbatch --export-file drops it)",
-        ExitCode::kBadUsage);
+    throw Error("--mso was asked for, but what exactly did not reach this node", "",
+                std::string(kRequestVariable) + " must stay in the environment", ExitCode::kBadUsage);
   std::string why;
   const auto request = parse_request(*text, why);
   if (!request) throw Error("the request was refused", why, "", ExitCode::kBadUsage);

@@ -42,27 +42,26 @@ class SlicePreparation : public Preparation {
       return;
     }
     tasks_ = std::move(plan.tasks);
-    MpsFacts mps;
-    mps.admin_wants = step.arguments.mps && !devices.empty();
-    mps.gres_mps = step.variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").has_value();  // what gres/mps sets for a step
-    mps.mig = mig;
-    mps.daemon_running = mps.admin_wants && mps_daemon_runs();
-    const MpsDecision decision = decide_mps(mps);
-    limit_by_mps_ = decision.set_limits;
+    mps_.admin_wants = step.arguments.mps && !devices.empty();
+    mps_.mig = mig;
+    mps_.daemon_running = mps_.admin_wants && mps_daemon_runs();
     step.log.push_back({"slices", format_slices(step.request.gpu_slices)});
-    step.log.push_back({"mps", decision.set_limits ? "yes" : "no"});
+    step.log.push_back({"mps", decide_mps(mps_).set_limits ? "yes" : "no"});
   }
 
   void enter_task(TaskContext& task) override {
     if (task.local_id >= tasks_.size()) return;
     const TaskSlices& mine = tasks_[task.local_id];
     task.variables.set("MSO_GPU_SLICES", format_task_slices(mine));
-    if (limit_by_mps_) task.variables.set("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", mps_memory_limit(mine));
+    // Slurm's gres/mps sets its share when a task starts, so it is looked for here.
+    MpsFacts mps = mps_;
+    mps.gres_mps = task.variables.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").has_value();
+    if (decide_mps(mps).set_limits) task.variables.set("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", mps_memory_limit(mine));
   }
 
  private:
   std::vector<TaskSlices> tasks_;
-  bool limit_by_mps_ = false;
+  MpsFacts mps_;
 };
 
 }  // namespace

@@ -46,9 +46,10 @@ void submit_request(const HookCall& call, bool inherits, const char* memory_vari
   TypedOptions typed = typed_options();
   ::unsetenv(kConfirmVariable);  // of an srun around this one
   const char* around = inherits ? std::getenv(kRequestVariable) : nullptr;
+  if (inherits && !around && typed.asked) around = std::getenv(kKeptRequestVariable);
   if (!typed.asked && !around) {
     // A job made from inside another one does not ask for what that one asked.
-    if (!inherits) ::unsetenv(kRequestVariable);
+    if (!inherits) ::unsetenv(kRequestVariable), ::unsetenv(kKeptRequestVariable);
     return;
   }
   const PluginArguments arguments = arguments_of(call);

@@ -15,6 +15,9 @@ namespace mso {
 
 // Carries the request to the nodes. The name begins with SLURM so that --export=NONE keeps it.
 inline constexpr const char* kRequestVariable = "SLURM_MSO_REQUEST";
+// What Slurm makes of the request that is kept for prolog and epilog. sbatch --export-file replaces the whole environment and
+// puts only such variables back.
+inline constexpr const char* kKeptRequestVariable = "SLURM_SPANK_MSO_REQUEST";
 // Set in a step by the plugin of its node: "NODE:STEP". Its absence beside a request means that the node has
 // no plugin.
 inline constexpr const char* kPreparedVariable = "MSO_PREPARED";

@@ -18,4 +18,4 @@ EXTRA_DIST += tests/fuzz/fuzz_job_request.cc tests/fuzz/corpus/job_request/argum
 EXTRA_DIST += tests/slurm/pod tests/slurm/cluster tests/slurm/asuser tests/slurm/common.bash tests/slurm/inside.bash \
   tests/slurm/failing_plugin.cc tests/slurm/end_of_job.bats tests/slurm/failing.bats tests/slurm/hostile.bats tests/slurm/options.bats \
   tests/slurm/plugin_abi.bats tests/slurm/resources.bats tests/slurm/snapshot.bats tests/slurm/train.bats \
-  tests/slurm/mso_run.bats tests/slurm/same_curve.py
+  tests/slurm/mso_run.bats tests/slurm/same_curve.py tests/slurm/configless.bats tests/slurm/existing_cluster.bats tests/slurm/upgrade.bats

@@ -247,7 +247,8 @@ std::string format_check(const std::vector<CheckLine>& lines) {
   std::string text;
   for (const CheckLine& line : lines) {
     const std::string state = state_name(line.state);
-    text += state + std::string(6 - state.size(), ' ') + line.name + std::string(width + 2 - line.name.size(), ' ') + line.found + "\n";
+    text += state + std::string(6 - state.size(), ' ') + line.name + std::string(width + 2 - line.name.size(), ' ') + line.found +
+            (line.limit.empty() ? "" : " (wanted: " + line.limit + ")") + "\n";
     if (!line.hint.empty()) text += std::string(width + 8, ' ') + "-> " + line.hint + "\n";
   }
   return text + std::to_string(count[CheckState::kOk]) + " ok, " + std::to_string(count[CheckState::kWarn]) + " warn, " +
@@ -257,7 +258,7 @@ std::string format_check(const std::vector<CheckLine>& lines) {
 nlohmann::json check_json(const std::vector<CheckLine>& lines) {
   nlohmann::json list = nlohmann::json::array();
   for (const CheckLine& line : lines)
-    list.push_back({{"name", line.name}, {"state", state_name(line.state)}, {"found", line.found}, {"hint", line.hint}});
+    list.push_back({{"name", line.name}, {"state", state_name(line.state)}, {"found", line.found}, {"limit", line.limit}, {"hint", line.hint}});
   return {{"checks", list}, {"exit_code", check_exit_code(lines)}};
 }
 

@@ -6,19 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "node/check_line.h"
 #include "node/node_facts.h"
 
 namespace mso {
-
-enum class CheckState { kOk, kWarn, kFail };
-
-struct CheckLine {
-  std::string name;   // "plugstack line"
-  CheckState state = CheckState::kOk;
-  std::string found;  // measured value
-  std::string hint;   // what to do; empty where there is nothing to do
-  bool operator==(const CheckLine&) const = default;
-};
 
 struct NodeCheckOptions {
   std::filesystem::path root = "/";  // where the node's files are (for tests)

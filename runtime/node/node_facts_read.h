@@ -9,6 +9,7 @@
 #include "node/cpu_sysfs.h"
 #include "node/node_facts.h"
 #include "node/nvme_sysfs.h"
+#include "node/platform_facts.h"
 
 namespace mso {
 
@@ -18,6 +19,14 @@ std::vector<CpuFact> read_cpus(const std::string& synthetic = "");
 
 // NVML is opened at run time (libnvidia-ml.so.1, or `library`); without it no GPUs, and `*note` says why.
 std::vector<GpuFact> read_gpus(std::string* note, const std::filesystem::path& root = "/", const std::string& library = "");
+
+// NVLinks of each GPU, in NVML's order; none without NVML.
+std::vector<GpuLinks> read_gpu_links(const std::string& library = "");
+// Of the driver, and of CUDA as it supports it ("550.54.15", "12.4"); empty without NVML.
+struct GpuVersions {
+  std::string driver, cuda;
+};
+GpuVersions read_gpu_versions(const std::string& library = "");
 
 // All of it.
 NodeFacts read_node_facts(const std::filesystem::path& root = "/");

@@ -14,6 +14,9 @@ namespace mso {
 namespace {
 
 using Device = void*;
+constexpr const char* kLibrary = "libnvidia-ml.so.1";
+constexpr unsigned int kMaxLinks = 18;  // NVML_NVLINK_MAX_LINKS
+constexpr int kSwitch = 2;              // NVML_NVLINK_DEVICE_TYPE_SWITCH
 
 struct PciInfo {  // nvmlPciInfo_t, version 3
   char bus_id_legacy[16];
@@ -40,6 +43,11 @@ struct Nvml {
   int (*mig_mode)(Device, unsigned int*, unsigned int*) = nullptr;
   int (*mig_count)(Device, unsigned int*) = nullptr;
   int (*mig_by_index)(Device, unsigned int, Device*) = nullptr;
+  int (*link_state)(Device, unsigned int, unsigned int*) = nullptr;
+  int (*link_peer)(Device, unsigned int, PciInfo*) = nullptr;
+  int (*link_peer_kind)(Device, unsigned int, int*) = nullptr;
+  int (*driver_version)(char*, unsigned int) = nullptr;
+  int (*cuda_version)(int*) = nullptr;
 
   template <typename Function>
   bool find(Function& function, const char* symbol) {
@@ -59,6 +67,11 @@ struct Nvml {
     find(mig_mode, "nvmlDeviceGetMigMode");
     find(mig_count, "nvmlDeviceGetMaxMigDeviceCount");
     find(mig_by_index, "nvmlDeviceGetMigDeviceHandleByIndex");
+    find(link_state, "nvmlDeviceGetNvLinkState");
+    find(link_peer, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    find(link_peer_kind, "nvmlDeviceGetNvLinkRemoteDeviceType");
+    find(driver_version, "nvmlSystemGetDriverVersion");
+    find(cuda_version, "nvmlSystemGetCudaDriverVersion_v2");
     const int failed = init();
     return failed ? std::string("NVML does not start: ") + error_string(failed) : "";
   }
@@ -101,7 +114,7 @@ std::vector<MigFact> mig_instances(const Nvml& nvml, Device device) {
 std::vector<GpuFact> read_gpus(std::string* note, const std::filesystem::path& root, const std::string& library) {
   Nvml nvml;
   std::vector<GpuFact> gpus;
-  const std::string problem = nvml.open(library.empty() ? "libnvidia-ml.so.1" : library);
+  const std::string problem = nvml.open(library.empty() ? kLibrary : library);
   if (note) *note = problem;
   if (!problem.empty()) return gpus;  // the library, where opened, stays: unloading drivers' libraries is asking for trouble
   unsigned int count = 0;
@@ -128,6 +141,48 @@ std::vector<GpuFact> read_gpus(std::string* note, const std::filesystem::path& r
   }
   nvml.shutdown();
   return gpus;
+}
+
+std::vector<GpuLinks> read_gpu_links(const std::string& library) {
+  Nvml nvml;
+  std::vector<GpuLinks> gpus;
+  if (!nvml.open(library.empty() ? kLibrary : library).empty()) return gpus;
+  unsigned int count = 0;
+  nvml.device_count(&count);
+  for (unsigned int i = 0; i < count; ++i) {
+    Device device = nullptr;
+    if (nvml.device_by_index(i, &device) != 0) continue;
+    GpuLinks gpu;
+    PciInfo pci = {};
+    if (nvml.pci(device, &pci) == 0) gpu.pci = sysfs_address(pci.bus_id);
+    for (unsigned int link = 0; nvml.link_state && link < kMaxLinks; ++link) {
+      unsigned int up = 0;
+      if (nvml.link_state(device, link, &up) != 0 || up == 0) continue;
+      ++gpu.active;
+      int kind = 0;
+      if (nvml.link_peer_kind && nvml.link_peer_kind(device, link, &kind) == 0 && kind == kSwitch) gpu.to_switch = true;
+      PciInfo peer = {};
+      if (nvml.link_peer && nvml.link_peer(device, link, &peer) == 0)
+        if (const std::string address = sysfs_address(peer.bus_id); std::ranges::find(gpu.peers, address) == gpu.peers.end())
+          gpu.peers.push_back(address);
+    }
+    gpus.push_back(std::move(gpu));
+  }
+  nvml.shutdown();
+  return gpus;
+}
+
+GpuVersions read_gpu_versions(const std::string& library) {
+  Nvml nvml;
+  GpuVersions versions;
+  if (!nvml.open(library.empty() ? kLibrary : library).empty()) return versions;
+  std::array<char, 96> text = {};
+  if (nvml.driver_version && nvml.driver_version(text.data(), text.size() - 1) == 0) versions.driver = text.data();
+  int number = 0;  // 12040: 12.4
+  if (nvml.cuda_version && nvml.cuda_version(&number) == 0)
+    versions.cuda = std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
+  nvml.shutdown();
+  return versions;
 }
 
 }  // namespace mso

@@ -6,11 +6,17 @@ HERE=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 export HERE
 export MSO_BUILD=${MSO_BUILD:-$(readlink -f "$HERE/../../build")}
 export PLUGIN=$MSO_BUILD/.libs/spank_mso.so
-export MSO=$MSO_BUILD/mso
+if [[ -z ${MSO_TEST_CLUSTER:-} || -x $MSO_BUILD/mso ]]; then export MSO=$MSO_BUILD/mso
+else export MSO=${MSO:-$(command -v mso || echo mso)}; fi
 
 # Skips with the reason where a private cluster cannot be had.
 needs_cluster() {
-  [[ -z ${MSO_TEST_CLUSTER:-} ]] || return 0
+  if [[ -n ${MSO_TEST_CLUSTER:-} ]]; then
+    command -v srun >/dev/null || skip "srun is not in PATH"
+    sinfo -h >/dev/null 2>&1 || skip "no cluster answers: $(sinfo -h 2>&1 | head -n 1)"
+    srun --help | grep -q -- --mso || skip "srun does not know --mso: is spank_mso.so in plugstack.conf? (doc/admin-guide.md)"
+    return 0
+  fi
   [[ $(id -u) = 0 ]] || skip "a private Slurm cluster needs root"
   local program
   for program in slurmctld slurmd munged srun ip unshare; do
@@ -25,6 +31,10 @@ needs_training() {
   "$MSO" train --help >/dev/null 2>&1 || skip "mso is not built with training in $MSO_BUILD"
   ls /usr/lib/*/slurm*/mpi_pmix*.so >/dev/null 2>&1 || [[ -n ${MSO_TEST_CLUSTER:-} ]] || skip "Slurm has no PMIx plugin"
   export SHARDS=$MSO_BUILD/test-data/animals
+  if [[ -n ${MSO_TEST_CLUSTER:-} ]]; then
+    SHARDS=$(test_folder)/mso-test-data/animals
+    [[ -d /usr/share/tuxpaint/stamps/animals ]] || skip "the sample pictures are not installed here (tuxpaint-stamps-default)"
+  fi
   [[ ! -e $SHARDS/packed ]] || return 0
   mkdir -p "$(dirname "$SHARDS")"
   "$MSO" data pack /usr/share/tuxpaint/stamps/animals "$SHARDS" --max-samples-per-shard 40 >/dev/null && touch "$SHARDS/packed"
@@ -36,6 +46,32 @@ needs_private_cluster() {
   needs_cluster
 }
 
+test_folder() { echo "${MSO_TEST_DIR:-$HOME}"; }
+
+# Skips what an existing cluster, which is as its administrator made it, cannot have: NODES SETTING=VALUE…
+prepare_existing_cluster() {
+  local nodes=$1 setting there
+  shift
+  [[ $PLUGIN_ARGUMENTS = "$DEFAULT_PLUGIN_ARGUMENTS" ]] || set -- "$@" "PLUGIN_ARGUMENTS=$PLUGIN_ARGUMENTS"
+  for setting in "$@"; do
+    case $setting in
+      POD_TIMEOUT=* | CPUS=2 | PLUGIN_ARGUMENTS="program=$MSO") ;;
+      *) skip "needs a cluster of its own, made with ${setting%%$'\n'*}" ;;
+    esac
+  done
+  if [[ -n ${MSO_TEST_PARTITION:-} ]]; then
+    export SLURM_PARTITION=$MSO_TEST_PARTITION SBATCH_PARTITION=$MSO_TEST_PARTITION SALLOC_PARTITION=$MSO_TEST_PARTITION \
+      SINFO_PARTITION=$MSO_TEST_PARTITION
+  fi
+  there=$(sinfo -h -N -o %N | sort -u | wc -l)
+  [[ $there -le 8 ]] || skip "the cluster has $there nodes: name a partition of a few in MSO_TEST_PARTITION"
+  there=$(sinfo -h -N -t idle,mixed,allocated -o %N | sort -u | wc -l)
+  [[ $there -ge $nodes ]] || skip "needs $nodes nodes, $there are up"
+  PREFIX=$(test_folder)/$(basename "$PREFIX")
+  rm -rf "$PREFIX"
+  mkdir -p "$PREFIX"
+}
+
 # in_cluster NODES [SETTING=VALUE]… <<'SCRIPT': bash -euo pipefail, with the functions of inside.bash. Settings are those of
 # `cluster`; PLUGIN_ARGUMENTS goes into plugstack.conf (@PREFIX@: the cluster's folder), FILES is a command that prepares that ($1).
 in_cluster() {
@@ -45,11 +81,13 @@ in_cluster() {
   # Short, and other for each file and test: nodes' names end up in host-wide cgroups.
   export TAG=${name:0:4}$((BATS_TEST_NUMBER))x PREFIX=/var/tmp/mso-slurm-$name-$BATS_TEST_NUMBER
   cat "$HERE/inside.bash" - >"$BATS_TEST_TMPDIR/script"
-  if [[ -n ${MSO_TEST_CLUSTER:-} ]]; then
-    bash -euo pipefail "$BATS_TEST_TMPDIR/script" 3>&-
-    return
-  fi
   local status=0
+  if [[ -n ${MSO_TEST_CLUSTER:-} ]]; then
+    prepare_existing_cluster "$nodes" "$@"
+    timeout 900 bash -euo pipefail "$BATS_TEST_TMPDIR/script" 3>&- || status=$?
+    [[ -n ${KEEP_PREFIX:-} ]] || rm -rf "$PREFIX"
+    return $status
+  fi
   # shellcheck disable=SC2016
   env "$@" BEFORE_UP='
       echo "${PLUGIN_REQUIRED:-optional} $PLUGIN ${PLUGIN_ARGUMENTS//@PREFIX@/$1}" >"$1/etc/plugstack.conf"
@@ -59,4 +97,5 @@ in_cluster() {
   [[ -n ${KEEP_PREFIX:-} ]] || rm -rf "$PREFIX"
   return $status
 }
-export PLUGIN_ARGUMENTS="profiles=/etc/mso/profiles.d"
+DEFAULT_PLUGIN_ARGUMENTS="profiles=/etc/mso/profiles.d"
+export PLUGIN_ARGUMENTS=$DEFAULT_PLUGIN_ARGUMENTS

@@ -2,7 +2,7 @@
 # A user without privileges who tries to get more than is due: refused, and nothing is created.
 load common.bash
 
-setup() { needs_private_cluster; }
+setup() { needs_cluster; }
 
 @test "sizes, long strings, control characters, profile names with slashes" {
   in_cluster 1 <<'SCRIPT'
@@ -22,7 +22,9 @@ SCRIPT
 @test "a request that did not come from the plugin is refused on the node: the step fails, nothing is made" {
   in_cluster 1 PLUGIN_ARGUMENTS="nvme-max=8" <<'SCRIPT'
 # srun without the plugin, so that only the node checks: the user chooses the configuration srun reads.
-sed 's#^PlugStackConfig=.*#PlugStackConfig=/dev/null#' "$PREFIX/etc/slurm.conf" >"$PREFIX/user.conf"
+conf=${SLURM_CONF:-/etc/slurm/slurm.conf}
+[[ -r $conf ]] || conf=/run/slurm/conf/slurm.conf
+{ grep -vi '^ *PlugStackConfig *=' "$conf"; echo PlugStackConfig=/dev/null; } >"$PREFIX/user.conf"
 long=$(head -c 100000 /dev/zero | tr '\0' 9)
 for request in rubbish 'mso1;snapshot=99999999999999;check=off' 'mso1;snapshot=1G;check=off' 'mso1;run=/etc;check=off' "mso1;$long" 'mso1;snapshot=auto;check=off;profile=../../x' \
   $'mso1;snapshot=auto\n;check=off' '%s%n'; do
@@ -43,6 +45,7 @@ SCRIPT
 }
 
 @test "another job's number, names and variables" {
+  needs_private_cluster
   in_cluster 1 <<'SCRIPT'
 sbatch -n1 --mso --mso-snapshot=16M -o /dev/null --wrap 'echo root >$MSO_SNAPSHOT_DIR/f; sleep 20' >/dev/null
 wait_until 10 on_node 1 test -e /run/mso/1.0/snapshot/f
@@ -167,6 +170,7 @@ SCRIPT
 }
 
 @test "a folder that is not root's alone is not used" {
+  needs_private_cluster
   in_cluster 1 <<'SCRIPT'
 on_node 1 chmod 777 /run/mso
 expect 1 srun -n1 --mso sh -c 'echo must not run'

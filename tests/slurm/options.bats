@@ -14,8 +14,8 @@ for command in "srun hostname" "salloc true" "sbatch --wrap=hostname"; do
   says "did you mean image?"
   says "did you mean vision?"
 done
-[[ $(squeue -h | wc -l) = 0 ]]
-[[ -z $(scontrol -o show job 2>/dev/null | grep -v "No jobs") ]]
+nothing_queued
+[[ -n ${MSO_TEST_CLUSTER:-} || -z $(scontrol -o show job 2>/dev/null | grep -v "No jobs") ]]
 SCRIPT
 }
 
@@ -81,6 +81,27 @@ done
 # A plain job whose step asks.
 expect 0 sbatch --wait -N2 --ntasks-per-node=1 -o "$PREFIX/out" --wrap 'echo "batch=$MSO_SNAPSHOT_DIR."; srun --mso --mso-snapshot=16M sh -c "echo step \$MSO_SNAPSHOT_BYTES"'
 out=$(cat "$PREFIX/out"); says "batch=."; says "step 16777216"
+expect_clean
+SCRIPT
+}
+
+@test "sbatch --export-file: the request goes with the job, to its script and to its steps" {
+  in_cluster 2 <<'SCRIPT'
+printf 'ONLY=this\0PATH=%s\0' "$PATH" >"$PREFIX/environment"
+cat >"$PREFIX/job.sh" <<'END'
+#!/bin/bash
+echo "batch $ONLY $MSO_SNAPSHOT_BYTES home=$HOME."
+srun -N2 --ntasks-per-node=1 /bin/sh -c 'echo inner $ONLY $MSO_SNAPSHOT_BYTES'
+srun -N2 --ntasks-per-node=1 --export=NONE /bin/sh -c 'echo none $MSO_SNAPSHOT_BYTES'
+srun -N2 --ntasks-per-node=1 --mso-snapshot=32M /bin/sh -c 'echo own $MSO_SNAPSHOT_BYTES'
+END
+expect 0 sbatch --wait --export-file="$PREFIX/environment" -N2 --ntasks-per-node=1 --mso --mso-snapshot=16M -o "$PREFIX/out" "$PREFIX/job.sh" || { cat "$PREFIX/out"; exit 1; }
+out=$(cat "$PREFIX/out")
+for line in "batch this 16777216" "inner this 16777216" "none 16777216" "own 33554432"; do says "$line"; done
+[[ $(grep -c "^inner this 16777216" <<<"$out") = 2 ]] || fail "not on both nodes: $out"
+# A job that did not ask is not prepared, whatever the file says.
+expect 0 sbatch --wait --export-file="$PREFIX/environment" -n1 -o "$PREFIX/out" --wrap 'echo "dir=$MSO_SNAPSHOT_DIR request=$SLURM_MSO_REQUEST."'
+grep -q "dir= request=\." "$PREFIX/out" || { cat "$PREFIX/out"; exit 1; }
 expect_clean
 SCRIPT
 }

@@ -151,6 +151,42 @@ expect_clean
 SCRIPT
 }
 
+@test "MPS: limits only where the admin turned it on and its daemon runs, never beside gres/mps" {
+  local limit='echo "task $SLURM_LOCALID limit [$CUDA_MPS_PINNED_DEVICE_MEM_LIMIT] slices [${MSO_GPU_SLICES:+yes}] gres [$CUDA_MPS_ACTIVE_THREAD_PERCENTAGE]"'
+  # What stands for the daemon: its control pipe, root's.
+  local daemon='on_node 1 sh -c "mkdir -p /tmp/nvidia-mps && mount -t tmpfs tmpfs /tmp/nvidia-mps && touch /tmp/nvidia-mps/control"'
+  PLUGIN_ARGUMENTS="node-facts=@PREFIX@/facts"
+  in_cluster 1 GRES=mps FILES="$fake_facts" <<SCRIPT
+$daemon
+expect 0 srun -n1 --gres=gpu:1 --mso --mso-gpu-slices=vision:4G,shared:8G bash -c '$limit'
+says "task 0 limit [] slices [yes]"
+SCRIPT
+  PLUGIN_ARGUMENTS="node-facts=@PREFIX@/facts mps=yes"
+  in_cluster 1 GRES=mps FILES="$fake_facts" <<SCRIPT
+run() { expect 0 srun -n2 "\$@" --mso --mso-gpu-slices=vision:4G,shared:8G bash -c '$limit'; }
+run --gres=gpu:1
+says "task 0 limit [] slices [yes]"   # no daemon
+$daemon
+run --gres=gpu:1
+says "task 0 limit [0=6144M] slices [yes]"   # half of 12 GiB: two tasks share the GPU
+run --gres=gpu:2
+says "task 1 limit [0=12288M] slices [yes]"
+run --gres=mps:50
+says "task 0 limit [] "
+says_not "limit [0="
+says "gres [50]"
+expect 0 srun -n1 --gres=gpu:1 --mso bash -c '$limit'   # no slices asked
+says "limit [] slices []"
+expect 0 srun -n1 --gres=gpu:1 bash -c '$limit'
+says "limit [] slices []"
+on_node 1 chown nobody /tmp/nvidia-mps/control   # anybody could have put it there
+run --gres=gpu:1
+says "task 0 limit [] slices [yes]"
+expect_clean
+SCRIPT
+  rmdir /tmp/nvidia-mps 2>/dev/null || true
+}
+
 @test "without GPUs the slices limit the ranks' own memory: a run that needs more ends with the slice's name" {
   [[ -x $MSO && -d /usr/share/tuxpaint/stamps/animals ]] || skip "mso or the sample pictures are missing"
   export MSO_SRCDIR=${MSO_SRCDIR:-$HERE/../..}

@@ -33,6 +33,18 @@ int nvmlDeviceGetMemoryInfo(void* device, unsigned long long* memory) {
   memory[0] = gib[number(device)] << 30, memory[1] = 5, memory[2] = 7;
   return 0;
 }
+int nvmlDeviceGetNvLinkState(void* device, unsigned link, unsigned* up) {
+  if (link > 3) return 2;  // no such link
+  return *up = link == 0 || (link == 1 && number(device) == 0), 0;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void* device, unsigned, void* info) {
+  std::memset(info, 0, 16 + 5 * 4 + 32);
+  std::snprintf(static_cast<char*>(info) + 36, 32, "00000000:%s:00.0", number(device) ? "17" : "9A");
+  return 0;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(void*, unsigned, int* kind) { return *kind = 0, 0; }
+int nvmlSystemGetDriverVersion(char* out, unsigned size) { return std::snprintf(out, size, "550.54.15"), 0; }
+int nvmlSystemGetCudaDriverVersion_v2(int* version) { return *version = 12040, 0; }
 int nvmlDeviceGetMigMode(void* device, unsigned* on, unsigned* pending) {
   if (number(device) == 0) return 3;  // not supported
   return *on = 1, *pending = 1, 0;

@@ -92,6 +92,9 @@ TEST(NodeCheck, ReadsWellAndAsJson) {
   const nlohmann::json json = check_json(lines);
   EXPECT_EQ(json["checks"][1]["state"], "warn");
   EXPECT_EQ(json["exit_code"], 0);
+  const std::vector<CheckLine> measured = {{"lanes", CheckState::kWarn, "8", "more", "16"}};
+  EXPECT_EQ(format_check(measured), "warn  lanes  8 (wanted: 16)\n             -> more\n0 ok, 1 warn, 0 fail\n");
+  EXPECT_EQ(check_json(measured)["checks"][0]["limit"], "16");
 }
 
 }  // namespace

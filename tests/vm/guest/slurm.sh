@@ -47,7 +47,7 @@ CgroupPlugin=cgroup/v2
 IgnoreSystemd=yes
 ConstrainCores=yes
 END
-echo "optional $plugin node-facts=$MSO_BUILD/mso-node-facts decoder-cgroups=yes io-priority=be:6 snapshot-default=16M" >/etc/slurm/plugstack.conf
+echo "optional $plugin node-facts=$MSO_BUILD/mso-node-facts decoder-cgroups=yes io-priority=be:6 snapshot-default=16M nvme-lane-rate=1M" >/etc/slurm/plugstack.conf
 service=/sys/fs/cgroup/system.slice
 mkdir -p $service/slurmd.service && echo '+cpuset +cpu +io +memory +pids' >$service/cgroup.subtree_control || fail "cgroups"
 slurmctld || fail slurmctld
@@ -107,4 +107,25 @@ wait
 out=$(timeout 60 srun -n1 -c1 --mso --mso-check=prod --mso-nvme=video:2x1 bash -c 'echo "fourth $MSO_NVME"' 2>&1) || fail "fourth: $out"
 has "fourth nvme0:video:1,nvme1:video:1"
 wait_for 20 sh -c '[ "$(sinfo -h -o %T)" = idle ]'
+
+echo "== I/O limited to the reserved lanes"
+# 4 MiB past the page cache, and what the kernel was told of this job.
+read_drive='begin=$(date +%s%N)
+  dd if=/dev/nvme0n1 of=/dev/null bs=256K count=16 iflag=direct status=none || exit 1
+  echo "ms=$((($(date +%s%N) - begin) / 1000000))"
+  job=$(sed "s/^0:://; s|/step_.*||" /proc/self/cgroup)
+  echo "io.max [$(cat "/sys/fs/cgroup$job/io.max" 2>/dev/null)]"'
+device=$(cat /sys/block/nvme0n1/dev)
+out=$(timeout 90 srun -n1 -c1 --mso --mso-check=prod --mso-nvme=image:1x1 bash -c "$read_drive" 2>&1) || fail "limited: $out"
+echo "$out"
+has "io.max [$device rbps=1048576 wbps=1048576 riops=max wiops=max]"
+ms=${out##*ms=}
+# 4 MiB at 1 MiB/s take four seconds, however slow the machine.
+[ "${ms%%[!0-9]*}" -ge 3000 ] || fail "the limit does not hold: $out"
+for option in --mso ""; do # no lanes, no limit
+  out=$(timeout 90 srun -n1 -c1 $option bash -c "$read_drive" 2>&1) || fail "free: $out"
+  echo "$out"
+  has "io.max []"
+done
+wait_for 30 gone
 echo "all is well"
