@@ -1,19 +1,12 @@
 #include "io/dataset_report.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/units.h"
-#include "io/image.h"
-#include "io/tokenizer.h"
+#include "io/sample_content.h"
 
 namespace mso {
 namespace {
@@ -57,7 +50,8 @@ std::string Histogram::text(const std::string& unit, size_t width) const {
   return out;
 }
 
-DatasetStatistics dataset_statistics(const Dataset& dataset, bool categories) {
+DatasetStatistics dataset_statistics(const Dataset& dataset, bool categories,
+                                     const std::function<void(uint64_t, uint64_t)>& progress) {
   DatasetStatistics s;
   s.shards = dataset.shard_count();
   s.samples = dataset.size();
@@ -66,23 +60,32 @@ DatasetStatistics dataset_statistics(const Dataset& dataset, bool categories) {
     s.truncated_shards += !dataset.shard_index(k).end_mark;
   }
   for (uint64_t id = 0; id < dataset.size(); ++id) {
+    if (progress && id % 256 == 0) progress(id, dataset.size());
     const ShardSample& sample = dataset.sample(id);
+    uint64_t bytes = 0;
     for (const ShardMember& member : sample.members) {
+      bytes += member.size;
       ++s.extensions[member.extension];
       s.extension_bytes[member.extension] += member.size;
     }
+    s.sample_bytes.add(bytes);
+    ++s.modalities[name_of(costliest_medium(sample))];
     s.merged += (sample.flags & kSampleMerged) != 0;
     const std::string reason = dataset.unusable_reason(id);
     if (!reason.empty()) ++s.unusable[reason];
     if (sample.picture()) {
       ++s.with_picture;
-      if (sample.picture_width > 0) s.longer_side.add(std::max(sample.picture_width, sample.picture_height));
+      if (sample.picture_width > 0 && sample.picture_height > 0) {
+        s.longer_side.add(std::max(sample.picture_width, sample.picture_height));
+        s.aspect.add((uint64_t{100} * sample.picture_width + sample.picture_height / 2) / sample.picture_height);
+      }
     } else if (sample.find("txt")) {
       ++s.text_only;
     }
     if (sample.find("txt")) s.caption_length.add(sample.text_code_points);
     if (categories) ++s.categories[category_of(dataset, id, sample)];
   }
+  if (progress) progress(dataset.size(), dataset.size());
   return s;
 }
 
@@ -94,6 +97,7 @@ std::string to_text(const DatasetStatistics& s) {
   out += line("samples", std::to_string(s.samples));
   out += line("  with picture", std::to_string(s.with_picture));
   out += line("  text only", std::to_string(s.text_only));
+  for (const auto& [modality, count] : s.modalities) out += line("  counted as " + modality, std::to_string(count));
   if (s.merged) out += line("  not adjacent", std::to_string(s.merged) + " (members joined by key)");
   for (const auto& [reason, count] : s.unusable) out += line("  unusable", std::to_string(count) + " " + reason);
   if (s.truncated_shards) out += line("truncated shards", std::to_string(s.truncated_shards));
@@ -114,53 +118,6 @@ std::string to_text(const DatasetStatistics& s) {
     if (largest.size() > 30) out += "              … and " + std::to_string(largest.size() - 30) + " smaller ones\n";
   }
   return out;
-}
-
-std::vector<BadSample> verify_dataset(const std::shared_ptr<const Dataset>& dataset, int threads,
-                                      const std::string& caption,
-                                      const std::function<void(uint64_t, uint64_t)>& progress) {
-  // The very code that training uses, with a decoder that keeps nothing.
-  PictureDecoder decoder;
-  decoder.shape = {1};
-  decoder.tokens = 1;
-  decoder.decode = [](std::span<const std::byte> file, float*) {
-    thread_local Image image;
-    decode_image(file, "picture", {.exact = true}, &image);
-  };
-  std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer("bytes");
-  AssemblerOptions options;
-  options.caption = caption;
-  options.image_token = tokenizer->token_id("<image>").value_or(-1);
-  const SampleAssembler assembler(dataset, tokenizer, decoder, options);
-  if (threads <= 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    threads = sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-  }
-  std::vector<BadSample> bad;
-  std::mutex mutex;
-  std::atomic<uint64_t> next = 0, done = 0;
-  {
-    std::vector<std::jthread> workers;
-    for (int t = 0; t < threads; ++t)
-      workers.emplace_back([&] {
-        for (uint64_t id; (id = next++) < dataset->size(); ++done) {
-          try {
-            assembler.assemble(id);
-          } catch (const BadSampleError& error) {
-            std::lock_guard lock(mutex);
-            bad.push_back({id, id, error.reason(), error.detail()});
-          }
-        }
-      });
-    while (progress && done < dataset->size()) {
-      progress(done, dataset->size());
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
-  }
-  if (progress) progress(dataset->size(), dataset->size());
-  std::sort(bad.begin(), bad.end(), [](const BadSample& a, const BadSample& b) { return a.id < b.id; });
-  return bad;
 }
 
 }  // namespace mso

@@ -1,4 +1,4 @@
-// What a data set holds (`mso data stat`) and which of its samples cannot be used (`mso data verify`).
+// What a data set holds (`mso data stat`).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "io/data_loader.h"
 #include "io/dataset.h"
 
 namespace mso {
@@ -28,18 +27,16 @@ struct DatasetStatistics {
   std::map<std::string, uint64_t> extensions;  // members
   std::map<std::string, uint64_t> extension_bytes;
   std::map<std::string, uint64_t> categories;  // from .json "category", else the folder of the key
+  std::map<std::string, uint64_t> modalities;  // what samples count as (io/modality.h)
   Histogram longer_side{{0, 64, 128, 256, 512, 1024, 2048, 4096}};             // pixels
   Histogram caption_length{{0, 1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096}};  // characters
+  Histogram aspect{{0, 26, 51, 67, 80, 95, 106, 126, 151, 200, 401}};           // 100 · width / height
+  Histogram sample_bytes{{0, 1000, 3000, 10000, 30000, 100000, 300000, 1000000, 3000000, 10000000, 100000000}};
 };
 
 // From the indexes, and for the categories from the .json members (unreadable ones count as no category).
-DatasetStatistics dataset_statistics(const Dataset& dataset, bool categories = true);
+DatasetStatistics dataset_statistics(const Dataset& dataset, bool categories = true,
+                                     const std::function<void(uint64_t, uint64_t)>& progress = {});
 std::string to_text(const DatasetStatistics& statistics);
-
-// Reads and decodes every sample at full size on `threads` threads (0: all cores of the process), with `caption` as in
-// data.caption. The samples that training would leave out, by id; `index` is the id too.
-std::vector<BadSample> verify_dataset(const std::shared_ptr<const Dataset>& dataset, int threads,
-                                      const std::string& caption = "txt",
-                                      const std::function<void(uint64_t, uint64_t)>& progress = {});
 
 }  // namespace mso

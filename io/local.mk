@@ -5,6 +5,7 @@ EXTRA_DIST += \
   tests/fuzz/fuzz_image.cc \
   tests/reference/image_processor_reference.py \
   tests/reference/processors_reference.py \
+  tests/reference/neighbours_reference.py \
   tests/unit/io/fixtures/image \
   tests/unit/io/fixtures/make_image_fixtures.py \
   tests/unit/io/fixtures/make_processor_fixtures.py \
@@ -19,21 +20,30 @@ libmso_io_la_SOURCES = \
   io/batch_plan.cc io/batch_plan.h \
   io/buffer_pool.cc io/buffer_pool.h \
   io/config_keys.h \
+  io/caption.cc io/caption.h \
+  io/category.cc io/category.h \
   io/data_loader.cc io/data_loader.h \
   io/dataset.cc io/dataset.h \
   io/dataset_manifest.cc io/dataset_manifest.h \
   io/dataset_report.cc io/dataset_report.h \
+  io/dataset_verify.cc io/dataset_verify.h \
+  io/descriptor.cc io/descriptor.h \
+  io/embedder.h \
   io/ffmpeg.cc io/ffmpeg.h \
   io/ffmpeg_image.cc io/ffmpeg_image.h \
   io/fft_lanes.h \
   io/frame_to_rgb.cc io/frame_to_rgb.h \
+  io/half.h \
+  io/healing.cc io/healing.h \
   io/image.cc io/image.h \
   io/image_header.cc io/image_header.h \
   io/image_processor.cc io/image_processor.h \
   io/jpeg.cc io/jpeg.h \
   io/index_file.cc io/index_file.h \
   io/json_node.h \
+  io/known_bad.cc io/known_bad.h \
   io/ledger.cc io/ledger.h \
+  io/ledger_summary.cc io/ledger_summary.h \
   io/media_clip.h \
   io/media_decoder.cc io/media_decoder.h \
   io/media_input.cc io/media_input.h \
@@ -42,6 +52,10 @@ libmso_io_la_SOURCES = \
   io/mov_header.cc io/mov_header.h \
   io/modality.cc io/modality.h \
   io/modality_index.cc io/modality_index.h \
+  io/neighbour_builder.cc io/neighbour_builder.h \
+  io/neighbour_file.cc io/neighbour_file.h \
+  io/neighbour_search.cc io/neighbour_search.h \
+  io/neighbours.cc io/neighbours.h \
   io/picture_decoder.cc io/picture_decoder.h \
   io/picture_folder.cc io/picture_folder.h \
   io/pixel_table.cc io/pixel_table.h \
@@ -57,6 +71,7 @@ libmso_io_la_SOURCES = \
   io/resize.cc io/resize.h \
   io/resize_kernels.cc io/resize_kernels.h io/resize_vertical.h \
   io/sample_assembler.cc io/sample_assembler.h \
+  io/sample_content.cc io/sample_content.h \
   io/sample_order.cc io/sample_order.h \
   io/shard_index.cc io/shard_index.h \
   io/shard_packer.cc io/shard_packer.h \
@@ -134,6 +149,7 @@ io_tests_SOURCES = \
   tests/unit/io/batch_plan_test.cc \
   tests/unit/io/data_loader_test.cc \
   tests/unit/io/dataset_manifest_test.cc \
+  tests/unit/io/healing_test.cc \
   tests/unit/io/image_fixture.h \
   tests/unit/io/image_processor_test.cc \
   tests/unit/io/image_test.cc \
@@ -143,6 +159,7 @@ io_tests_SOURCES = \
   tests/unit/io/media_fixture.h \
   tests/unit/io/mel_test.cc \
   tests/unit/io/prefetch_depth_test.cc \
+  tests/unit/io/neighbours_test.cc \
   tests/unit/io/resize_test.cc \
   tests/unit/io/sample_assembler_test.cc \
   tests/unit/io/shard_index_test.cc \

@@ -7,13 +7,16 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/partial_folder.h"
 #include "base/random.h"
+#include "io/dataset.h"
 #include "io/dataset_manifest.h"
 #include "io/image.h"
+#include "io/neighbour_file.h"
 #include "io/picture_folder.h"
 
 namespace mso {
@@ -30,7 +33,7 @@ int cores_of_process() {
 }
 
 bool is_shard_file(const std::string& name) {
-  if (name == kDatasetManifest) return true;
+  if (name == kDatasetManifest || name == kNeighbourFile) return true;  // the latter of `mso data index --embed`
   if (name.size() != 16 || !name.starts_with("shard-")) return false;
   if (!name.ends_with(".tar") && !name.ends_with(".idx")) return false;
   return std::all_of(name.begin() + 6, name.begin() + 12, [](char c) { return c >= '0' && c <= '9'; });
@@ -86,6 +89,10 @@ std::string metadata(const CaptionedPicture& picture, const Encoded& encoded, co
                      const PackOptions& options) {
   nlohmann::ordered_json json;
   json["source"] = picture.picture;
+  // Lineage, which the index takes over (io/shard_index.h).
+  json["image_source"] = picture.picture;
+  json["text_source"] = fs::path(picture.picture).replace_extension(".txt").string();
+  if (!picture.speech.empty()) json["audio_source"] = picture.speech;
   json["category"] = picture.category;
   json["language"] = language;
   json["width"] = encoded.width;
@@ -98,12 +105,8 @@ std::string metadata(const CaptionedPicture& picture, const Encoded& encoded, co
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-}  // namespace
-
-PackSummary pack_folder(const fs::path& source, const fs::path& out_given, const PackOptions& options,
-                        const std::function<void(uint64_t, uint64_t)>& progress) {
-  if (options.quality < 1 || options.quality > 100)
-    throw Error("quality out of range", std::to_string(options.quality), "1 to 100", ExitCode::kBadUsage);
+// The folder to be made, by its plain name; Error where it must not be replaced.
+fs::path check_target(const fs::path& out_given, const PackOptions& options) {
   if (options.limits.samples == 0 || options.limits.bytes == 0)
     throw Error("a shard must hold at least one sample", "limits of a shard", "", ExitCode::kBadUsage);
   fs::path out = out_given.lexically_normal();
@@ -111,16 +114,61 @@ PackSummary pack_folder(const fs::path& source, const fs::path& out_given, const
   if (out.empty() || out == "." || out == "..")
     throw Error("cannot replace this folder", out_given.string(), "give the name of a new one", ExitCode::kBadUsage);
   check_own_folder(out, false);
+  return out;
+}
+
+PartialFolder partial_folder_of(const fs::path& out) {
+  return PartialFolder(out, [](std::string name) {
+    if (const size_t tmp = name.find(".tmp"); tmp != std::string::npos) name.resize(tmp);
+    return is_shard_file(name);
+  });
+}
+
+// Writes the list of shards, and puts the whole folder in place of an older one.
+void publish(const fs::path& out, PartialFolder& partial, ShardWriter& writer, nlohmann::ordered_json more,
+             PackSummary* summary) {
+  summary->samples = writer.samples();
+  summary->shards = writer.shards();
+  summary->bytes = writer.bytes();
+  for (auto& [reason, paths] : summary->skipped) std::sort(paths.begin(), paths.end());
+  nlohmann::ordered_json manifest;
+  manifest["made_by"] = "mso data pack";
+  manifest["pictures"] = summary->pictures;
+  manifest["samples"] = summary->samples;
+  manifest["shards"] = summary->shards;
+  manifest["files"] = nlohmann::ordered_json::array();
+  for (const ListedShard& shard : writer.closed())
+    manifest["files"].push_back({{"name", shard.name}, {"bytes", *shard.bytes}, {"samples", *shard.samples}});
+  manifest.update(more);
+  for (const auto& [reason, paths] : summary->skipped) manifest["skipped"][reason] = paths.size();
+  write_file_durably(partial.path() / kDatasetManifest, manifest.dump(2) + "\n");
+
+  // A crash between the two renames leaves the old shards under .old and the new ones under .partial: nothing is lost.
+  fs::path old = out;
+  old += ".old";
+  std::error_code error;
+  if (fs::exists(out, error)) {
+    check_own_folder(old, true);
+    fs::remove_all(old);
+    rename_path(out, old);
+  }
+  partial.publish();
+  fs::remove_all(old, error);
+}
+
+}  // namespace
+
+PackSummary pack_folder(const fs::path& source, const fs::path& out_given, const PackOptions& options,
+                        const std::function<void(uint64_t, uint64_t)>& progress) {
+  if (options.quality < 1 || options.quality > 100)
+    throw Error("quality out of range", std::to_string(options.quality), "1 to 100", ExitCode::kBadUsage);
+  const fs::path out = check_target(out_given, options);
   PictureFolder folder = scan_picture_folder(source);
   if (folder.pictures.empty())
     throw Error("nothing to pack", source.string() + " has no picture with a caption",
                 "captions stand beside pictures: cat.png and cat.txt", ExitCode::kBadData);
 
-  PartialFolder partial(out, [](std::string name) {
-    if (const size_t tmp = name.find(".tmp"); tmp != std::string::npos) name.resize(tmp);
-    return is_shard_file(name);
-  });
-
+  PartialFolder partial = partial_folder_of(out);
   PackSummary summary;
   summary.skipped = std::move(folder.skipped);
   const std::vector<CaptionedPicture>& pictures = folder.pictures;
@@ -165,34 +213,54 @@ PackSummary pack_folder(const fs::path& source, const fs::path& out_given, const
   writer.finish();
   if (writer.samples() == 0)
     throw Error("nothing could be packed", source.string() + ": no picture could be decoded", "", ExitCode::kBadData);
-  summary.samples = writer.samples();
-  summary.shards = writer.shards();
-  summary.bytes = writer.bytes();
-  for (auto& [reason, paths] : summary.skipped) std::sort(paths.begin(), paths.end());
-  nlohmann::ordered_json manifest;
-  manifest["made_by"] = "mso data pack";
-  manifest["pictures"] = summary.pictures;
-  manifest["samples"] = summary.samples;
-  manifest["shards"] = summary.shards;
-  manifest["files"] = nlohmann::ordered_json::array();
-  for (const ListedShard& shard : writer.closed())
-    manifest["files"].push_back({{"name", shard.name}, {"bytes", *shard.bytes}, {"samples", *shard.samples}});
-  manifest["quality"] = options.quality;
-  manifest["every_language"] = options.every_language;
-  for (const auto& [reason, paths] : summary.skipped) manifest["skipped"][reason] = paths.size();
-  write_file_durably(partial.path() / kDatasetManifest, manifest.dump(2) + "\n");
+  publish(out, partial, writer, {{"quality", options.quality}, {"every_language", options.every_language}}, &summary);
+  return summary;
+}
 
-  // A crash between the two renames leaves the old shards under .old and the new ones under .partial: nothing is lost.
-  fs::path old = out;
-  old += ".old";
-  std::error_code error;
-  if (fs::exists(out, error)) {
-    check_own_folder(old, true);
-    fs::remove_all(old);
-    rename_path(out, old);
+PackSummary repack_shards(const std::vector<std::string>& sources, const fs::path& out_given, const PackOptions& options,
+                          const std::function<void(uint64_t, uint64_t)>& progress) {
+  const fs::path out = check_target(out_given, options);
+  const auto dataset = Dataset::open(sources);
+  for (uint32_t k = 0; k < dataset->shard_count(); ++k) {
+    std::error_code ignored;
+    if (fs::equivalent(dataset->shard_path(k).parent_path().empty() ? fs::path(".") : dataset->shard_path(k).parent_path(), out, ignored))
+      throw Error("cannot pack a folder into itself", out.string(), "give the name of a new one", ExitCode::kBadUsage);
   }
-  partial.publish();
-  fs::remove_all(old, error);
+  PartialFolder partial = partial_folder_of(out);
+  PackSummary summary;
+  const uint64_t count = dataset->size();
+  const KeyedPermutation permutation(count, kShuffleKey);
+  ShardWriter writer(partial.path(), options.limits);
+  std::unordered_set<std::string> keys;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (progress && i % 64 == 0) progress(i, count);
+    const uint64_t id = options.shuffle ? permutation(i) : i;
+    if (const std::string reason = dataset->unusable_reason(id); !reason.empty()) {
+      summary.skipped[reason].push_back(dataset->describe(id));
+      continue;
+    }
+    const auto& sample = dataset->sample(id);
+    // Two shards of different origin may use one key; a shard of both must not.
+    std::string key(sample.key);
+    for (int copy = 2; !keys.insert(key).second; ++copy) key = std::string(sample.key) + "-" + std::to_string(copy);
+    std::vector<std::pair<std::string, std::string>> members;
+    try {
+      for (const auto& member : sample.members) {
+        const std::vector<std::byte> bytes = dataset->read(id, member);
+        members.emplace_back(member.extension, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+      }
+    } catch (const Error& error) {
+      summary.skipped["read_error"].push_back(error.what());
+      continue;
+    }
+    summary.pictures += sample.picture() != nullptr;
+    writer.add(key, members);
+  }
+  if (progress) progress(count, count);
+  writer.finish();
+  if (writer.samples() == 0)
+    throw Error("nothing could be packed", sources.front() + ": no sample is whole", "", ExitCode::kBadData);
+  publish(out, partial, writer, nlohmann::ordered_json::object(), &summary);
   return summary;
 }
 

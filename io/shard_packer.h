@@ -1,4 +1,4 @@
-// Packs a folder of captioned pictures into shards (`mso data pack`).
+// Packs a folder of captioned pictures, or existing tars anew, into shards (`mso data pack`).
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct PackSummary {
   std::map<std::string, std::vector<std::string>> skipped;  // reason → source paths ("decode_error": "path: why")
 };
 
-// Each sample: KEY.jpg (composited on white), KEY.txt (its caption), KEY.json {source, category, language, width, height,
-// captions}, KEY.ogg (spoken English caption, where there is one). KEY is the running number of the sample.
+// Each sample: KEY.jpg (composited on white), KEY.txt (its caption), KEY.json {source, image_source, text_source,
+// audio_source, category, language, width, height, captions}, KEY.ogg (spoken English caption, where there is one). KEY is the running number of the sample.
 //
 // The same source and options give the same bytes, on any number of threads. By default pictures come in the order of a
 // keyed permutation with a fixed key, so that every shard, held-out ones too, is a fair draw; all languages of a picture
@@ -37,5 +37,12 @@ struct PackSummary {
 // the calling thread.
 PackSummary pack_folder(const std::filesystem::path& source, const std::filesystem::path& out,
                         const PackOptions& options, const std::function<void(uint64_t, uint64_t)>& progress = {});
+
+// Packs the samples of existing shards (folders of them, or .tar files) anew: into shards of other sizes, several sets
+// into one, in the fixed shuffled order or as they come. Members stay as they are, byte by byte, and so do keys, but where
+// two are the same: then the later ones get "-2", "-3" … What the index rules out is left out and named. Otherwise as
+// pack_folder().
+PackSummary repack_shards(const std::vector<std::string>& sources, const std::filesystem::path& out,
+                          const PackOptions& options, const std::function<void(uint64_t, uint64_t)>& progress = {});
 
 }  // namespace mso

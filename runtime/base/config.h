@@ -34,11 +34,21 @@ struct BatchRecipe {
   int64_t text = 0, image = 0, video = 0, audio = 0;  // in what proportion they make up a batch; all 0: as they come
   bool operator==(const BatchRecipe&) const = default;
 };
+// By what broken samples are replaced (io/healing.h).
+struct HealingConfig {
+  bool replace = false;
+  std::string category;       // auto, or a JSON pointer into the sample's .json
+  nlohmann::json thresholds;  // category → least similarity, in place of skip_sample_threshold
+  double cap = 0;             // share of a category that may be lost
+  int64_t cap_minimum = 0;    // so many lost samples of a category are always allowed
+  bool operator==(const HealingConfig&) const = default;
+};
 struct MdpConfig {
   PrefetchDepth prefetch_depth;
   BatchRecipe batch_recipe;
-  int64_t defer_after_ms = 0;  // how long a step waits for a late sample; 0: to the end
-  double skip_sample_threshold = 0;
+  int64_t defer_after_ms = 0;        // how long a step waits for a late sample; 0: to the end
+  double skip_sample_threshold = 0;  // least cosine similarity of a replacement
+  HealingConfig healing;
   bool operator==(const MdpConfig&) const = default;
 };
 
@@ -105,6 +115,7 @@ struct DataConfig {
   bool exact_jpeg = false;
   std::optional<int64_t> image_size;  // none: as the model says
   double max_bad_samples_ratio = 0;
+  std::string known_bad;  // list of bad samples (mso data verify --list); empty: none
   bool operator==(const DataConfig&) const = default;
 };
 

@@ -118,6 +118,9 @@ class Reader {
       conflict("data.max_length", "is greater than data.micro_batch_tokens (" +
                                       std::to_string(config.data.micro_batch_tokens) +
                                       "): a sample must fit into a micro-batch");
+    for (const auto& [category, value] : config.mdp.healing.thresholds.items())
+      if (!value.is_number() || value.get<double>() < 0 || value.get<double>() > 1)
+        conflict("mdp.healing.thresholds." + category, "a number from 0 to 1 is wanted");
     if (!config.model.path.empty() &&
         !(config.model.vision.empty() && config.model.text.empty() && config.model.audio.empty()))
       conflict("model.path",

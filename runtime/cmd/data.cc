@@ -1,52 +1,65 @@
-// mso data: pack pictures into shards, index shards, tell what they hold, what is wrong with them, and how fast they load.
+// mso data: pack pictures into shards, list and count what they hold, and how fast they load; index, verify and others
+// have files of their own (data_tools.h).
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <fstream>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/file.h"
-#include "base/log.h"
 #include "cmd/command.h"
-#include "io/dataset_report.h"
-#include "io/index_file.h"
+#include "cmd/data_tools.h"
+#include "cmd/progress_line.h"
+#include "io/data_loader.h"
 #include "io/picture_decoder.h"
 #include "io/shard_packer.h"
 
 namespace mso {
 namespace {
 
-constexpr int kMostThreads = 1024;
-
-// A line that is overwritten while work goes on; nothing when standard error is no terminal.
-std::function<void(uint64_t, uint64_t)> progress_line(const std::string& verb) {
-  if (!::isatty(STDERR_FILENO)) return {};
-  return [verb](uint64_t done, uint64_t total) {
-    std::fprintf(stderr, "\r%s %llu of %llu\033[K", verb.c_str(), static_cast<unsigned long long>(done),
-                 static_cast<unsigned long long>(total));
-    if (done == total) std::fputs("\r\033[K", stderr);
-    std::fflush(stderr);
-  };
-}
-
 struct PackArguments {
   std::string source, out, captions = "all";
+  std::vector<std::string> also;
   double shard_size_mb = 256;
   bool sorted = false;
   PackOptions options;
 };
+
+bool holds_shards(const std::filesystem::path& source) {
+  std::error_code error;
+  if (source.extension() == ".tar") return true;
+  for (std::filesystem::directory_iterator it(source, error), end; !error && it != end; it.increment(error))
+    if (it->path().extension() == ".tar") return true;
+  return false;
+}
+
+// Tars packed anew.
+int run_repack(const PackArguments& arguments) {
+  std::vector<std::string> sources = {arguments.source};
+  sources.insert(sources.end(), arguments.also.begin(), arguments.also.end());
+  const PackSummary summary = repack_shards(sources, arguments.out, arguments.options, progress_line("packing sample"));
+  std::cout << "packed " << summary.samples << " samples into " << summary.shards << (summary.shards == 1 ? " shard" : " shards")
+            << " (" << summary.bytes << " bytes) in " << arguments.out << "\n";
+  for (const auto& [reason, samples] : summary.skipped) {
+    std::cout << "skipped: " << samples.size() << " " << reason << "\n";
+    for (size_t i = 0; i < samples.size() && i < 5; ++i) std::cout << "  " << samples[i] << "\n";
+    if (samples.size() > 5) std::cout << "  and " << samples.size() - 5 << " more\n";
+  }
+  return 0;
+}
 
 int run_pack(PackArguments& arguments) {
   PackOptions& options = arguments.options;
   options.limits.bytes = static_cast<uint64_t>(std::max(0.0, arguments.shard_size_mb) * 1e6);
   options.all_captions = arguments.captions == "all";
   options.shuffle = !arguments.sorted;
+  if (holds_shards(arguments.source)) return run_repack(arguments);
+  if (!arguments.also.empty())
+    throw Error("several sources are packed from shards alone", "--also " + arguments.also.front(),
+                "pack each folder of pictures by itself, then the results into one", ExitCode::kBadUsage);
   const PackSummary summary = pack_folder(arguments.source, arguments.out, options, progress_line("packing picture"));
   std::cout << "packed " << summary.samples << " samples of " << summary.pictures << " pictures into " << summary.shards
             << (summary.shards == 1 ? " shard" : " shards") << " (" << summary.bytes << " bytes) in " << arguments.out
@@ -67,48 +80,6 @@ int run_pack(PackArguments& arguments) {
     if (paths.size() > 5) std::cout << "  and " << paths.size() - 5 << " more\n";
   }
   return 0;
-}
-
-int run_index(const std::vector<std::string>& paths) {
-  const auto dataset = Dataset::open(paths);
-  for (uint32_t k = 0; k < dataset->shard_count(); ++k) {
-    const bool stored = std::ifstream(index_path(dataset->shard_path(k))).good();
-    std::cout << dataset->shard_path(k).string() << ": " << dataset->shard_index(k).samples.size() << " samples"
-              << (dataset->shard_index(k).end_mark ? "" : ", truncated") << (stored ? "" : ", index not stored") << "\n";
-  }
-  return 0;
-}
-
-int run_verify(const std::vector<std::string>& paths, int threads, const std::string& caption, const std::string& list) {
-  if (!list.empty()) check_may_replace(list, "{\"id\":", "a list of bad samples");
-  const auto dataset = Dataset::open(paths);
-  const std::vector<BadSample> bad = verify_dataset(dataset, threads, caption, progress_line("checking sample"));
-  std::ofstream file;
-  if (!list.empty()) {
-    file.open(list, std::ios::trunc);
-    if (!file) throw system_error("cannot write", list);
-  }
-  std::map<std::string, uint64_t> reasons;
-  for (const BadSample& sample : bad) {
-    ++reasons[sample.reason];
-    if (list.empty()) {
-      std::cout << "bad: " << dataset->describe(sample.id) << ": " << sample.reason << ": " << sample.detail << "\n";
-    } else {
-      const SampleRef ref = dataset->locate(sample.id);
-      file << nlohmann::ordered_json{{"id", sample.id},
-                                     {"shard", dataset->shard_path(ref.shard).string()},
-                                     {"key", dataset->sample(sample.id).key},
-                                     {"reason", sample.reason},
-                                     {"detail", sample.detail}}
-                  .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-           << "\n";
-    }
-  }
-  if (!list.empty() && !file.flush()) throw system_error("cannot write", list);
-  std::cout << dataset->size() - bad.size() << " of " << dataset->size() << " samples are good";
-  for (const auto& [reason, count] : reasons) std::cout << ", " << count << " " << reason;
-  std::cout << "\n";
-  return bad.empty() ? 0 : static_cast<int>(ExitCode::kBadData);
 }
 
 // One JSON object a line for each sample, as the index knows it.
@@ -159,8 +130,11 @@ int run_bench(const BenchArguments& arguments) {
   loader.start(0);
   uint64_t positions = 0;
   const uint64_t steps = loader.steps_per_epoch() * arguments.epochs;
-  for (uint64_t step = 0; step < steps; ++step)
+  const auto progress = progress_line("loading step");
+  for (uint64_t step = 0; step < steps; ++step) {
     for (const MicroBatch& batch : loader.next().micro_batches) positions += static_cast<uint64_t>(batch.size());
+    if (step % 16 == 0 || step + 1 == steps) progress(step + 1, steps);
+  }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const DataLoader::Counters counters = loader.counters();
   rusage usage{};
@@ -194,15 +168,21 @@ Command data_command() {
     app.footer(
         "\nExamples:\n"
         "  mso data pack /usr/share/tuxpaint/stamps shards --max-samples-per-shard 100\n"
-        "  mso data stat shards\n"
-        "  mso data verify shards --list bad.jsonl\n");
+        "  mso data index --embed shards\n"
+        "  mso data stat shards --html stat.html\n"
+        "  mso data verify shards --list bad.jsonl\n"
+        "  mso data report runs/demo\n");
 
     auto pack = std::make_shared<PackArguments>();
-    CLI::App* sub = app.add_subcommand("pack", "pack a folder of pictures with captions into WebDataset shards");
-    sub->footer("\nExample:\n  mso data pack /usr/share/tuxpaint/stamps shards --max-samples-per-shard 100\n");
-    sub->add_option("SRC", pack->source, "folder: cat.png, cat.txt, and optionally cat_desc.ogg (spoken caption)")
+    CLI::App* sub = app.add_subcommand("pack", "pack a folder of pictures with captions, or existing tars, into WebDataset shards");
+    sub->footer(
+        "\nExamples:\n"
+        "  mso data pack /usr/share/tuxpaint/stamps shards --max-samples-per-shard 100\n"
+        "  mso data pack old-shards shards --also more-shards\n");
+    sub->add_option("SRC", pack->source, "folder: cat.png, cat.txt, and optionally cat_desc.ogg (spoken caption); or one of .tar files, or a .tar")
         ->required();
     sub->add_option("OUT", pack->out, "folder to make, or one made by an earlier `mso data pack`")->required();
+    sub->add_option("--also", pack->also, "more shards to be packed into the same ones")->type_name("SRC");
     sub->add_option("--shard-size", pack->shard_size_mb, "a shard's size at most, in MB")
         ->check(CLI::Range(0.001, 1e6))
         ->capture_default_str();
@@ -224,37 +204,13 @@ Command data_command() {
     sub->callback([=] { *chosen = [=] { return run_pack(*pack); }; });
 
     auto paths = std::make_shared<std::vector<std::string>>();
-    auto threads = std::make_shared<int>(0);
-    auto caption = std::make_shared<std::string>("txt"), list = std::make_shared<std::string>();
-    auto no_categories = std::make_shared<bool>(false);
     auto add_paths = [&](CLI::App* to) {
       to->add_option("PATH", *paths, "folders of shards, or .tar files")->required();
     };
-    sub = app.add_subcommand("index", "make the index beside each shard where it is missing or stale");
-    sub->footer("\nExample:\n  mso data index shards\n");
-    add_paths(sub);
-    sub->callback([=] { *chosen = [=] { return run_index(*paths); }; });
-
-    sub = app.add_subcommand("stat", "counts, sizes, caption lengths and categories");
-    sub->footer("\nExample:\n  mso data stat shards\n");
-    add_paths(sub);
-    sub->add_flag("--no-categories", *no_categories, "do not read the .json members (faster)");
-    sub->callback([=] {
-      *chosen = [=] {
-        std::cout << to_text(dataset_statistics(*Dataset::open(*paths), !*no_categories));
-        return 0;
-      };
-    });
-
-    sub = app.add_subcommand("verify", "decode every sample; exit 3 if any is bad");
-    sub->footer("\nExample:\n  mso data verify shards --list bad.jsonl\n");
-    add_paths(sub);
-    sub->add_option("--threads", *threads, "threads, 0 for all cores")
-        ->check(CLI::Range(0, kMostThreads))
-        ->capture_default_str();
-    sub->add_option("--caption", *caption, "where captions are, as data.caption")->capture_default_str();
-    sub->add_option("--list", *list, "write the bad samples to this file, one JSON object a line")->type_name("FILE");
-    sub->callback([=] { *chosen = [=] { return run_verify(*paths, *threads, *caption, *list); }; });
+    add_data_index(app, chosen);
+    add_data_stat(app, chosen);
+    add_data_verify(app, chosen);
+    add_data_report(app, chosen);
 
     sub = app.add_subcommand("ls", "every sample of the index, one JSON object a line");
     sub->footer("\nExample:\n  mso data ls shards | grep unusable\n");

@@ -11,6 +11,7 @@
 #ifdef MSO_HAVE_IO
 #include "exec/model_setup.h"
 #include "io/dataset.h"
+#include "io/healing.h"
 #endif
 
 namespace mso {
@@ -50,6 +51,41 @@ nlohmann::json checked_model(const Config& config, std::vector<std::string>& not
 #endif
 }
 
+// By what broken samples will be replaced.
+std::vector<std::string> healing_lines(const Config& config) {
+  std::vector<std::string> lines;
+#ifdef MSO_HAVE_IO
+  const HealingPolicy policy = healing_policy(config.mdp);
+  auto text = [](double value) { return nlohmann::json(value).dump(); };
+  std::string thresholds = "least similarity of a replacement: " + text(policy.threshold);
+  for (const auto& [category, threshold] : policy.thresholds) thresholds += ", " + category + " " + text(threshold);
+  lines.push_back(policy.replace ? thresholds : "broken samples are skipped (mdp.healing.replace: false)");
+  lines.push_back(policy.cap >= 1 ? "no cap" : "stops when more than " + text(policy.cap * 100) + " % of a category is lost, and more than " +
+                                                   std::to_string(policy.cap_minimum) + " of its samples");
+  std::error_code ignored;
+  for (const std::string& path : config.data.path) {
+    const std::filesystem::path given(path);
+    const bool folder = std::filesystem::is_directory(given, ignored);
+    if (!policy.replace || (!folder && !std::filesystem::exists(given, ignored))) continue;
+    const std::filesystem::path file = (folder ? given : given.parent_path()) / kNeighbourFile;
+    if (!std::filesystem::exists(file, ignored)) {
+      lines.push_back("no " + file.string() + ": broken samples are skipped until `mso data index --embed " + path + "` has made it");
+      continue;
+    }
+    try {
+      const auto opened = NeighbourFile::open(file);
+      lines.push_back(file.string() + ": " + std::to_string(opened->layout().rows) + " samples in " +
+                      std::to_string(opened->about().categories.size()) + " categories, by " + opened->about().embedder);
+    } catch (const Error& error) {
+      lines.push_back(error.what());
+    }
+  }
+#else
+  (void)config;
+#endif
+  return lines;
+}
+
 int show_plan(const PlanOptions& options) {
   const LoadedConfig loaded = options.load();
   const Config& config = loaded.config;
@@ -71,11 +107,16 @@ int show_plan(const PlanOptions& options) {
     out["sources"] = loaded.sources;
     out["defaults_not_in_force"] = defaults_not_in_force();
     out["notes"] = notes;
+    out["healing"] = healing_lines(config);
     std::cout << out.dump(2) << "\n";
     return 0;
   }
   std::cout << format_plan_report(report);
   for (const std::string& note : notes) std::cout << "\nNote: " << note << "\n";
+  if (const std::vector<std::string> lines = healing_lines(config); !lines.empty()) {
+    std::cout << "\nHealing\n";
+    for (const std::string& line : lines) std::cout << "  " << line << "\n";
+  }
   std::cout << "\nEffective values\n";
   std::cout << format_effective_values(loaded);
   std::cout << "\nDefaults not in force yet\n";

@@ -12,6 +12,7 @@ libmso_model_files_la_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS)
 if BUILD_TRAIN
 noinst_LTLIBRARIES += libmso_model.la
 libmso_model_la_SOURCES = \
+  runtime/model/clip_embedder.cc runtime/model/clip_embedder.h \
   runtime/model/clip_vision.cc runtime/model/clip_vision.h \
   runtime/model/encoder_layer.cc runtime/model/encoder_layer.h \
   runtime/model/flat_parameters.cc runtime/model/flat_parameters.h \
@@ -37,12 +38,19 @@ tests_reference_parity_LDADD = libmso_model.la libmso_model_files.la libmso_memo
 endif
 
 if BUILD_TRAIN
+noinst_PROGRAMS += tests/reference/clip_features
+tests_reference_clip_features_SOURCES = tests/reference/clip_features.cc
+tests_reference_clip_features_CXXFLAGS = $(AM_CXXFLAGS)
+tests_reference_clip_features_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_comm.la libmso_node.la libmso_base.la $(TORCH_LIBS)
+endif
+
+if BUILD_TRAIN
 EXTRA_PROGRAMS += contrib/bench/model_bench
 contrib_bench_model_bench_SOURCES = contrib/bench/model_bench.cc
 contrib_bench_model_bench_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS) $(TORCH_CFLAGS)
 contrib_bench_model_bench_LDADD = libmso_model.la libmso_model_files.la libmso_memory.la libmso_optimizer.la libmso_comm.la libmso_node.la libmso_base.la $(TORCH_LIBS)
 endif
-EXTRA_DIST += contrib/bench/peer_model.py tests/reference/make_reference.py tests/reference/export_reference.py \
+EXTRA_DIST += contrib/bench/peer_model.py tests/reference/make_reference.py tests/reference/export_reference.py tests/reference/clip_reference.py \
   tests/reference/README.md \
   tests/reference/cases/llava_tiny/case.json tests/reference/cases/llava_tiny/config.json \
   tests/reference/cases/llava_tiny/expected.safetensors tests/reference/cases/llava_tiny/inputs.safetensors \

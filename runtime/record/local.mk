@@ -1,6 +1,7 @@
 # record: what a run writes down and shows: metrics.jsonl, progress line, TensorBoard files, report. No torch, no MPI.
 noinst_LTLIBRARIES += libmso_record.la
 libmso_record_la_SOURCES = \
+  runtime/record/data_page.cc runtime/record/data_page.h \
   runtime/record/decimate.cc runtime/record/decimate.h \
   runtime/record/format.cc runtime/record/format.h \
   runtime/record/metrics.cc runtime/record/metrics.h \

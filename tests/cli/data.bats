@@ -23,7 +23,9 @@ png(root + "/dog.png", 4, 4, 2, b"\0\xff\0")
 PYTHON
   printf 'A cat.\nde.utf8=Eine Katze.\nfr.utf8=Un chat.\n' >"$work/src/animals/cat.txt"
   printf 'An owl.\nde.utf8=Eine Eule.\n' >"$work/src/animals/birds/owl.txt"
-  printf 'OggS-not-really' >"$work/src/animals/birds/owl_desc.ogg"
+  # A sound; what a file is, its content decides.
+  python3 -c 'import sys, wave; w = wave.open(sys.argv[1], "wb"); w.setparams((1, 2, 8000, 0, "NONE", "")); w.writeframes(bytes(1600))' \
+    "$work/src/animals/birds/owl_desc.ogg"
   printf '<svg/>' >"$work/src/animals/cow.svg"
 }
 mso() { "$mso" "$@"; }
@@ -54,6 +56,8 @@ cat = by_source["animals/cat.png"]
 assert cat["captions"] == {"de": "Eine Katze.", "en": "A cat.", "fr": "Un chat."}, cat
 assert (cat["category"], cat["width"], cat["height"], cat["language"]) == ("animals", 2, 1, "en")
 assert by_source["animals/birds/owl.png"]["category"] == "animals/birds"
+assert (cat["image_source"], cat["text_source"]) == ("animals/cat.png", "animals/cat.txt"), cat
+assert "audio_source" not in cat and by_source["animals/birds/owl.png"]["audio_source"] == "animals/birds/owl_desc.ogg"
 PYTHON
 }
 
@@ -256,10 +260,169 @@ PYTHON
   mso data verify "$work/out" --list "$work/bad.jsonl"
 }
 
+# A data set of 12 small samples in two categories, by their keys' folders; the picture of tools/k4 is broken.
+make_shard() {
+  mkdir -p "$work/set"
+  python3 - "$work/src/animals/cat.png" "$work/set/a.tar" <<'PYTHON'
+import io, sys, tarfile
+picture = open(sys.argv[1], "rb").read()
+with tarfile.open(sys.argv[2], "w", format=tarfile.USTAR_FORMAT) as tar:
+    def add(path, data):
+        info = tarfile.TarInfo(path)
+        info.size = len(data)
+        tar.addfile(info, io.BytesIO(data))
+    for i in range(12):
+        key = f"{'tools' if i % 2 == 0 else 'animals/small'}/k{i}"
+        add(f"{key}.png", picture[:50] if i == 4 else picture)
+        add(f"{key}.txt", f"thing number {i % 4}".encode())
+PYTHON
+}
+
+@test "index --embed writes neighbours, says what is broken, and is stale when a shard changes" {
+  make_shard
+  run mso data index --embed "$work/set"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"neighbours.mso: 12 samples in 2 categories, 11 of them healthy, by built-in descriptor"* ]]
+  [[ "$output" == *"broken: 1 decode_error"* ]]
+  cp "$work/set/neighbours.mso" "$work/one"
+  mso data index --embed=builtin --threads 3 "$work/set"
+  cmp "$work/set/neighbours.mso" "$work/one"
+  run mso plan "data.path=$work/set" model.vision.hidden_size=64
+  [[ "$output" != *"Healing"* || "$output" == *"neighbours.mso: 12 samples in 2 categories"* ]]
+  run mso data index --embed="$work/no-such-model" "$work/set"
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"no-such-model"* || "$output" == *"not available"* ]]
+  run mso data index --embed --category kind "$work/set"
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"mdp.healing.category: kind"* ]]
+  cmp "$work/set/neighbours.mso" "$work/one"
+  [ -z "$(ls "$work/set" | grep tmp)" ]
+}
+
+@test "pack replaces its own folder with its neighbours" {
+  mso data pack "$work/src" "$work/out"
+  mso data index --embed "$work/out"
+  [ -e "$work/out/neighbours.mso" ]
+  mso data pack "$work/src" "$work/out"
+  [ ! -e "$work/out/neighbours.mso" ]
+}
+
+@test "pack packs tars anew: several into one, same members, what the index rules out named" {
+  make_shard
+  mso data pack "$work/src" "$work/out"
+  cp "$work/set/a.tar" "$work/again.tar"
+  run mso data pack "$work/set" "$work/new" --also "$work/out" --also "$work/again.tar" --max-samples-per-shard 10
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"packed 26 samples into 3 shards"* ]]
+  python3 - "$work/new" "$work/set/a.tar" "$work/out/shard-000000.tar" <<'PYTHON'
+import pathlib, sys, tarfile
+def members(path):
+    with tarfile.open(path) as tar:
+        return {m.name: tar.extractfile(m).read() for m in tar}
+new = {}
+for shard in sorted(pathlib.Path(sys.argv[1]).glob("*.tar")):
+    new |= members(shard)
+a, out = members(sys.argv[2]), members(sys.argv[3])
+again = {name.replace(".", "-2.", 1): data for name, data in a.items()}
+# Which of two equal keys is the first, the shuffle decides; together they are the same.
+assert sorted(new) == sorted(a | out | again), sorted(new)
+assert new == a | out | again
+PYTHON
+  run mso data pack "$work/new" "$work/new"
+  [ "$status" -eq 2 ]
+  run mso data pack "$work/src" "$work/x" --also "$work/set"
+  [ "$status" -eq 2 ]
+  mso data pack "$work/set" "$work/y" --sorted
+  mso data pack "$work/set" "$work/z" --sorted
+  cmp "$work/y/shard-000000.tar" "$work/z/shard-000000.tar"
+  [ "$(mso data ls "$work/y" | python3 -c 'import json,sys; print(json.loads(sys.stdin.readline())["key"])')" = tools/k0 ]
+}
+
+@test "verify names every fault of a sample, with its file" {
+  make_shard
+  python3 - "$work/set/b.tar" <<'PYTHON'
+import io, sys, tarfile
+with tarfile.open(sys.argv[1], "w", format=tarfile.USTAR_FORMAT) as tar:
+    for path, data in (("x.png", b"no picture"), ("x.txt", b" "), ("y.txt", b"good"), ("z.json", b"{}")):
+        info = tarfile.TarInfo(path)
+        info.size = len(data)
+        tar.addfile(info, io.BytesIO(data))
+PYTHON
+  run mso data verify "$work/set" --list "$work/bad.jsonl"
+  [ "$status" -eq 3 ]
+  [[ "$output" == *"12 of 15 samples are good, 2 decode_error, 1 empty_caption, 1 no_caption"* ]]
+  python3 - "$work/bad.jsonl" <<'PYTHON'
+import json, sys
+bad = [json.loads(line) for line in open(sys.argv[1])]
+assert [(b["shard"], b["key"], b["reason"], b.get("member")) for b in bad] == [
+    ("a.tar", "tools/k4", "decode_error", "png"), ("b.tar", "x", "empty_caption", "txt"),
+    ("b.tar", "x", "decode_error", "png"), ("b.tar", "z", "no_caption", "txt")], bad
+PYTHON
+}
+
+@test "stat --html is one page that needs no network, and replaces only such a page" {
+  make_shard
+  run mso data stat "$work/set" --html "$work/stat.html"
+  [ "$status" -eq 0 ]
+  for text in "Categories" "Aspect ratio of pictures" "Length of captions" "animals/small" "<svg"; do grep -q "$text" "$work/stat.html"; done
+  ! grep -qE 'src=|href=|url\(http|<img' "$work/stat.html"
+  python3 - "$work/stat.html" <<'PYTHON'
+import html.parser, sys
+class Check(html.parser.HTMLParser):
+    open_tags = []
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("meta", "br", "line", "rect", "path", "circle"):
+            self.open_tags.append(tag)
+    def handle_startendtag(self, tag, attributes):
+        pass
+    def handle_endtag(self, tag):
+        if tag in ("rect",):
+            return
+        assert self.open_tags.pop() == tag, tag
+check = Check()
+check.feed(open(sys.argv[1]).read())
+assert not check.open_tags, check.open_tags
+PYTHON
+  mso data stat "$work/set" --html "$work/stat.html"
+  echo precious >"$work/mine.html"
+  run mso data stat "$work/set" --html "$work/mine.html"
+  [ "$status" -eq 2 ]
+  [ "$(cat "$work/mine.html")" = precious ]
+}
+
+@test "report counts a ledger by category and reason" {
+  mkdir "$work/run"
+  python3 - "$work/run/ledger.jsonl" <<'PYTHON'
+import json, sys
+def line(**more):
+    return json.dumps(dict(step=1, epoch=0, position=7, id=3, key="animals/a", shard="s.tar", reason="decode_error", detail="") | more) + "\n"
+open(sys.argv[1], "w").write(
+    line() + line(epoch=1, step=9) +
+    line(id=4, key="animals/b", event="replaced", by_id=5, by_key="animals/c", by_shard="s.tar", similarity=0.95) +
+    line(id=6, key="tools/<b>", event="replaced", by_id=5, by_key="animals/c", by_shard="s.tar", similarity=0.93, category="medical") +
+    line(id=8, key="tools/d", event="deferred", reason="late") + "no json\n")
+PYTHON
+  run mso data report "$work/run"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"animals "*" 1 "*" 2 "*" 0 "*" 2 "*"0.950"* ]]
+  [[ "$output" == *"medical "*"0.930"* ]]
+  [[ "$output" == *"all "*" 2 "*" 2 "*" 1 "*" 3"* ]]
+  [[ "$output" == *"1 lines could not be read"* ]]
+  [[ "$output" == *"$work/run/data-report.html"* ]]
+  grep -q "tools/&lt;b&gt;" "$work/run/data-report.html"
+  grep -q "Samples that stood in most often" "$work/run/data-report.html"
+  run mso data report "$work/none"
+  [ "$status" -eq 1 ]
+  : >"$work/run/ledger.jsonl"
+  run mso data report "$work/run" -o "$work/page.html"
+  [ "$status" -eq 0 ]
+  grep -q "The ledger is empty" "$work/page.html"
+}
+
 @test "every subcommand's --help ends with an example" {
-  for sub in pack index stat verify ls bench; do
+  for sub in pack index stat verify report ls bench; do
     run mso data $sub --help
     [ "$status" -eq 0 ]
-    [[ "$output" == *"Example:"*"mso data $sub"* ]]
+    [[ "$output" == *"Example"*"mso data $sub"* ]]
   done
 }

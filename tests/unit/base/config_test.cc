@@ -52,7 +52,8 @@ TEST(ConfigDefaults, AreTheMissions) {
       json::parse(
           R"({"prefetch_depth": {"text": 16, "image": 8, "video": 4, "audio": 8},
               "batch_recipe": {"text": 0, "image": 0, "video": 0, "audio": 0}, "defer_after_ms": 2000,
-              "skip_sample_threshold": 0.92})"));
+              "skip_sample_threshold": 0.92,
+              "healing": {"replace": true, "category": "auto", "thresholds": {}, "cap": 0.01, "cap_minimum": 3}})"));
   EXPECT_EQ(
       config["hpgc"],
       json::parse(

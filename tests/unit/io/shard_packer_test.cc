@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "io/buffer_pool.h"
 #include "io/dataset_report.h"
+#include "io/dataset_verify.h"
 #include "io/image.h"
 #include "io/picture_decoder.h"
 #include "io/picture_folder.h"
@@ -108,7 +109,7 @@ TEST(PackFolder, PacksWhatTrainingReads) {
               "caption " + std::to_string(data->sample(id).picture_width - 20));
   }
   EXPECT_EQ(widths.size(), 20u);
-  EXPECT_TRUE(verify_dataset(data, 2).empty());
+  EXPECT_TRUE(verify_dataset(*data, {.threads = 2}).empty());
   EXPECT_EQ(dataset_statistics(*data).with_picture, 20u);
   PackOptions no_quality, no_samples;
   no_quality.quality = 0;
@@ -130,7 +131,7 @@ TEST(RealPictures, BadOnesEndInTheLedgerAndGoodOnesAreRight) {
   tar.file("f.jpg", std::string(3000, '\xff')).file("f.txt", "noise");
   write_text(folder / "s.tar", tar.end());
   const auto data = Dataset::open({folder.string()});
-  const auto bad = verify_dataset(data, 1);
+  const auto bad = verify_dataset(*data, {.threads = 1});
   ASSERT_EQ(bad.size(), 4u);
   const uint64_t ids[] = {1, 2, 3, 5};
   for (size_t i = 0; i < 4; ++i) {

@@ -1,0 +1,18 @@
+// The caption of a sample: found, read and checked.
+#pragma once
+
+#include <string>
+
+#include "io/dataset.h"
+
+namespace mso {
+
+struct CaptionResult {
+  std::string text;            // valid UTF-8, trimmed; empty where it cannot be used
+  std::string reason, detail;  // why not, as in the ledger; empty: it can
+};
+
+// `caption` as data.caption: "txt", or a JSON pointer into the .json member. Never throws for what the shard holds.
+CaptionResult read_caption(const Dataset& dataset, uint64_t id, const ShardSample& sample, const std::string& caption);
+
+}  // namespace mso

@@ -1,0 +1,151 @@
+// mso data stat: what a data set holds, as text and as a page of histograms.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "cmd/data_tools.h"
+#include "cmd/progress_line.h"
+#include "io/dataset_report.h"
+#include "record/data_page.h"
+#include "record/format.h"
+#include "record/metrics.h"
+
+namespace mso {
+namespace {
+
+struct StatArguments {
+  std::vector<std::string> paths;
+  std::string html;
+  bool no_categories = false;
+};
+
+std::string number(uint64_t value) { return format_count(static_cast<int64_t>(value)); }
+
+// Bars of a histogram without the empty ranges at its ends; `label` names a range by its first and last value (none: no
+// upper end).
+template <typename Label>
+BarChart chart_of(const std::string& title, const std::string& unit, const Histogram& histogram, Label label) {
+  BarChart chart;
+  chart.title = title;
+  chart.unit = unit;
+  chart.narrow = true;
+  size_t first = 0, end = histogram.counts.size();
+  while (first < end && histogram.counts[first] == 0) ++first;
+  while (end > first && histogram.counts[end - 1] == 0) --end;
+  for (size_t i = first; i < end; ++i) {
+    const bool open = i + 1 == histogram.counts.size();
+    chart.bars.push_back({label(histogram.edges[i], open ? histogram.edges[i] : histogram.edges[i + 1] - 1, open),
+                          histogram.counts[i], ""});
+  }
+  return chart;
+}
+
+std::string plain_range(uint64_t first, uint64_t last, bool open) {
+  return open ? std::to_string(first) + "+" : first == last ? std::to_string(first) : std::to_string(first) + "–" + std::to_string(last);
+}
+
+std::string byte_range(uint64_t first, uint64_t last, bool open) {
+  auto text = [](uint64_t n) {
+    return n >= 1000000 ? std::to_string(n / 1000000) + " MB" : n >= 1000 ? std::to_string(n / 1000) + " kB" : std::to_string(n);
+  };
+  return open ? text(first) + "+" : "to " + text(last + 1);
+}
+
+std::string aspect_range(uint64_t first, uint64_t last, bool open) {
+  return open ? "over 4" : "to " + format_fixed(static_cast<double>(last) / 100, 2);
+}
+
+BarChart names_chart(const std::string& title, const std::string& note, const std::map<std::string, uint64_t>& counts, bool narrow) {
+  BarChart chart;
+  chart.title = title;
+  chart.note = note;
+  chart.lying = true;
+  chart.narrow = narrow;
+  std::vector<std::pair<uint64_t, std::string>> sorted;
+  uint64_t total = 0;
+  for (const auto& [name, count] : counts) {
+    sorted.emplace_back(count, name.empty() ? "(none)" : name);
+    total += count;
+  }
+  std::ranges::sort(sorted, [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
+  constexpr size_t kMost = 40;
+  for (size_t i = 0; i < sorted.size() && i < kMost; ++i)
+    chart.bars.push_back({sorted[i].second, sorted[i].first,
+                          format_percent(static_cast<double>(sorted[i].first) / static_cast<double>(total))});
+  if (sorted.size() > kMost) {
+    uint64_t rest = 0;
+    for (size_t i = kMost; i < sorted.size(); ++i) rest += sorted[i].first;
+    chart.bars.push_back({number(sorted.size() - kMost) + " smaller ones", rest,
+                          format_percent(static_cast<double>(rest) / static_cast<double>(total))});
+  }
+  return chart;
+}
+
+DataPage page_of(const DatasetStatistics& s, const std::vector<std::string>& paths) {
+  DataPage page;
+  std::string names;
+  for (const std::string& path : paths) names += (names.empty() ? "" : ", ") + path;
+  page.title = "Data set " + names;
+  page.subtitle = number(s.samples) + " samples in " + number(s.shards) + (s.shards == 1 ? " shard" : " shards");
+  page.made_by = "mso data stat";
+  page.tiles.push_back({"Samples", number(s.samples), number(s.shards) + (s.shards == 1 ? " shard" : " shards"), ""});
+  page.tiles.push_back({"Size", format_bytes(static_cast<double>(s.bytes)),
+                        format_bytes(static_cast<double>(s.bytes) / static_cast<double>(std::max<uint64_t>(1, s.samples))) + " a sample", ""});
+  page.tiles.push_back({"With picture", number(s.with_picture), number(s.text_only) + " text only", ""});
+  uint64_t unusable = 0;
+  std::string reasons;
+  for (const auto& [reason, count] : s.unusable) {
+    unusable += count;
+    reasons += (reasons.empty() ? "" : " · ") + number(count) + " " + reason;
+  }
+  page.tiles.push_back({"Ruled out by the index", number(unusable), reasons.empty() ? "mso data verify looks inside" : reasons,
+                        unusable > 0 ? "warn" : ""});
+  if (s.truncated_shards > 0)
+    page.alerts.push_back(number(s.truncated_shards) + (s.truncated_shards == 1 ? " shard is" : " shards are") + " cut off.");
+  if (!s.categories.empty())
+    page.charts.push_back(names_chart("Categories", number(s.categories.size()) + " in all", s.categories, false));
+  page.charts.push_back(names_chart("Modalities", "A sample counts as the most costly kind in it.", s.modalities, true));
+  page.charts.push_back(names_chart("Files by extension", "", s.extensions, true));
+  page.charts.push_back(chart_of("Longer side of pictures", "pixels", s.longer_side, plain_range));
+  page.charts.push_back(chart_of("Aspect ratio of pictures", "width : height", s.aspect, aspect_range));
+  page.charts.push_back(chart_of("Length of captions", "characters", s.caption_length, plain_range));
+  page.charts.push_back(chart_of("Size of samples", "bytes", s.sample_bytes, byte_range));
+  DataTable files;
+  files.title = "Files";
+  files.columns = {{"Extension"}, {"Files", true}, {"Bytes", true}, {"Share", true}};
+  for (const auto& [extension, count] : s.extensions)
+    files.rows.push_back({"." + extension, number(count), format_bytes(static_cast<double>(s.extension_bytes.at(extension))),
+                          format_percent(static_cast<double>(s.extension_bytes.at(extension)) /
+                                         static_cast<double>(std::max<uint64_t>(1, s.bytes)))});
+  page.tables.push_back(files);
+  return page;
+}
+
+int run(const StatArguments& arguments) {
+  if (!arguments.html.empty()) check_may_replace(arguments.html, kDataPageGenerator, "a page of mso data");
+  const DatasetStatistics statistics =
+      dataset_statistics(*Dataset::open(arguments.paths), !arguments.no_categories, progress_line("counting sample"));
+  std::cout << to_text(statistics);
+  if (!arguments.html.empty()) {
+    write_file_durably(arguments.html, data_page_html(page_of(statistics, arguments.paths), MetricsWriter::now()));
+    std::cout << "\n" << arguments.html << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_data_stat(CLI::App& data, const ChosenCommand& chosen) {
+  auto arguments = std::make_shared<StatArguments>();
+  CLI::App* sub = data.add_subcommand("stat", "counts, sizes, caption lengths and categories");
+  sub->footer("\nExamples:\n  mso data stat shards\n  mso data stat shards --html stat.html\n");
+  sub->add_option("PATH", arguments->paths, "folders of shards, or .tar files")->required();
+  sub->add_option("--html", arguments->html, "write a page of histograms, too; only such a page is overwritten")->type_name("FILE");
+  sub->add_flag("--no-categories", arguments->no_categories, "do not read the .json members (faster)");
+  sub->callback([=] { *chosen = [=] { return run(*arguments); }; });
+}
+
+}  // namespace mso
