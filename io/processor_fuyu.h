@@ -1,7 +1,7 @@
 // The processor of Fuyu: pictures larger than the page are scaled into it, smaller ones stay, both are filled
 // up to whole patches of raw pixels; each row of patches ends with a newline token.
 //
-// Equal to transformers 5.24 (and 4.57): pixels bit-identical with the backend asked for (PIL bilinear, or
+// Equal to transformers 5.24: pixels bit-identical with the backend asked for (PIL bilinear, or
 // torchvision's antialiased uint8 kernel), patches and tokens exactly.
 #pragma once
 

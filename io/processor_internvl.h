@@ -4,7 +4,7 @@
 //
 // Equal to transformers 5.24 (and 4.57): pictures bit-identical with the backend asked for (PIL bicubic, or
 // torchvision's antialiased uint8 kernel), frames of videos with torchvision's, which is the only one there;
-// tiles and token counts exactly.
+// tiles and token counts exactly. (4.57's slow image processor cuts tiles with bicubic whatever `resample` says.)
 #pragma once
 
 #include <memory>
