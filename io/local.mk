@@ -1,6 +1,10 @@
 # io: shards, samples, decoders, tokenizers, batch assembly; no torch, no MPI.
 EXTRA_DIST += \
   contrib/bench/decode_bench.py \
+  tests/fuzz/corpus/chat_template \
+  tests/fuzz/corpus/conversation \
+  tests/fuzz/fuzz_chat_template.cc \
+  tests/fuzz/fuzz_conversation.cc \
   tests/fuzz/corpus/image \
   tests/fuzz/fuzz_image.cc \
   tests/reference/image_processor_reference.py \
@@ -17,11 +21,17 @@ libmso_io_la_SOURCES = \
   io/anyres.cc io/anyres.h \
   io/audio.cc io/audio.h \
   io/audio_mixer.cc io/audio_mixer.h \
+  io/bad_sample.h \
   io/batch_plan.cc io/batch_plan.h \
   io/buffer_pool.cc io/buffer_pool.h \
+  io/chat_template.cc io/chat_template.h \
   io/config_keys.h \
   io/caption.cc io/caption.h \
   io/category.cc io/category.h \
+  io/conversation.cc io/conversation.h \
+  io/conversation_encoder.cc io/conversation_encoder.h \
+  io/conversation_index.cc io/conversation_index.h \
+  io/conversation_packer.cc io/conversation_packer.h \
   io/data_loader.cc io/data_loader.h \
   io/dataset.cc io/dataset.h \
   io/dataset_manifest.cc io/dataset_manifest.h \
@@ -40,6 +50,12 @@ libmso_io_la_SOURCES = \
   io/image_processor.cc io/image_processor.h \
   io/jpeg.cc io/jpeg.h \
   io/index_file.cc io/index_file.h \
+  io/jinja_ast.h io/jinja_functions.h \
+  io/jinja_filters.cc io/jinja_methods.cc io/jinja_operators.cc \
+  io/jinja_lexer.cc io/jinja_lexer.h \
+  io/jinja_parser.cc \
+  io/jinja_template.cc io/jinja_template.h \
+  io/jinja_value.cc io/jinja_value.h \
   io/json_node.h \
   io/known_bad.cc io/known_bad.h \
   io/ledger.cc io/ledger.h \
@@ -56,6 +72,7 @@ libmso_io_la_SOURCES = \
   io/neighbour_file.cc io/neighbour_file.h \
   io/neighbour_search.cc io/neighbour_search.h \
   io/neighbours.cc io/neighbours.h \
+  io/pack_target.cc io/pack_target.h \
   io/picture_decoder.cc io/picture_decoder.h \
   io/picture_folder.cc io/picture_folder.h \
   io/pixel_table.cc io/pixel_table.h \
@@ -73,6 +90,7 @@ libmso_io_la_SOURCES = \
   io/sample_assembler.cc io/sample_assembler.h \
   io/sample_content.cc io/sample_content.h \
   io/sample_order.cc io/sample_order.h \
+  io/sequence_alignment.cc io/sequence_alignment.h \
   io/shard_index.cc io/shard_index.h \
   io/shard_packer.cc io/shard_packer.h \
   io/shard_writer.cc io/shard_writer.h \
@@ -84,8 +102,10 @@ libmso_io_la_SOURCES = \
   io/tokenizer_bytes.cc io/tokenizer_bytes.h \
   io/tokenizer_decode.cc io/tokenizer_decode.h \
   io/tokenizer_json.cc io/tokenizer_json.h \
+  io/tokenizer_sentencepiece.cc io/tokenizer_sentencepiece.h \
   io/tokenizer_pattern.cc io/tokenizer_pattern.h \
   io/tokenizer_steps.cc io/tokenizer_steps.h \
+  io/tokenizer_vocab.cc io/tokenizer_vocab.h \
   io/utf8.cc io/utf8.h \
   io/video.cc io/video.h \
   io/video_rgb.cc io/video_rgb.h \
@@ -93,23 +113,43 @@ libmso_io_la_SOURCES = \
   io/video_table.cc io/video_table.h
 libmso_io_la_CXXFLAGS = $(AM_CXXFLAGS) $(ARCHIVE_CFLAGS) $(JPEG_CFLAGS) $(FFMPEG_CFLAGS) $(PCRE2_CFLAGS) \
   $(UTF8PROC_CFLAGS) $(SPDLOG_CFLAGS)
-libmso_io_la_LIBADD = $(ARCHIVE_LIBS) $(JPEG_LIBS) $(FFMPEG_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS)
+if HAVE_SENTENCEPIECE
+libmso_io_la_CXXFLAGS += $(SENTENCEPIECE_CFLAGS) -DMSO_HAVE_SENTENCEPIECE
+endif
+libmso_io_la_LIBADD = $(ARCHIVE_LIBS) $(JPEG_LIBS) $(FFMPEG_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS) $(SENTENCEPIECE_LIBS)
 
 EXTRA_DIST += \
   tests/fuzz/fuzz_tokenizer.cc tests/fuzz/corpus/tokenizer \
+  tests/reference/chat_template_reference.py \
+  tests/reference/sentencepiece_reference.py \
+  tests/reference/sequence_alignment_reference.py \
   tests/reference/tokenizer_reference.py \
   tests/unit/io/fixtures/tokenizer/expected.json \
   tests/unit/io/fixtures/tokenizer/gpt2.json \
   tests/unit/io/fixtures/tokenizer/llama2.json \
   tests/unit/io/fixtures/tokenizer/llama3.json \
   tests/unit/io/fixtures/tokenizer/metaspace_first.json \
-  tests/unit/io/fixtures/tokenizer/qwen2.json
+  tests/unit/io/fixtures/tokenizer/qwen2.json \
+  tests/unit/io/fixtures/tokenizer/sentencepiece.json \
+  tests/unit/io/fixtures/tokenizer/sentencepiece.model
 
 # Reference tests compare it with the `tokenizers` package.
 check_PROGRAMS += tokenize
 tokenize_SOURCES = tests/reference/tokenize.cc
 tokenize_CXXFLAGS = $(AM_CXXFLAGS)
 tokenize_LDADD = libmso_io.la libmso_node.la libmso_base.la
+
+# Reference tests compare it with transformers' apply_chat_template and with jinja2.
+check_PROGRAMS += encode_chat
+encode_chat_SOURCES = tests/reference/encode_chat.cc
+encode_chat_CXXFLAGS = $(AM_CXXFLAGS)
+encode_chat_LDADD = libmso_io.la libmso_node.la libmso_base.la
+
+# Reference tests compare it with torch.nn.functional.
+check_PROGRAMS += align_sequence
+align_sequence_SOURCES = tests/reference/align_sequence.cc
+align_sequence_CXXFLAGS = $(AM_CXXFLAGS)
+align_sequence_LDADD = libmso_io.la libmso_node.la libmso_base.la
 
 # Reference tests compare it with Pillow and with the image processors of transformers.
 check_PROGRAMS += process_image
@@ -147,12 +187,14 @@ TESTS += io_tests
 io_tests_SOURCES = \
   tests/unit/io/audio_test.cc \
   tests/unit/io/batch_plan_test.cc \
+  tests/unit/io/conversation_test.cc \
   tests/unit/io/data_loader_test.cc \
   tests/unit/io/dataset_manifest_test.cc \
   tests/unit/io/healing_test.cc \
   tests/unit/io/image_fixture.h \
   tests/unit/io/image_processor_test.cc \
   tests/unit/io/image_test.cc \
+  tests/unit/io/jinja_test.cc \
   tests/unit/io/ledger_test.cc \
   tests/unit/io/processor_test.cc \
   tests/unit/io/processor_whisper_test.cc \
@@ -162,6 +204,7 @@ io_tests_SOURCES = \
   tests/unit/io/neighbours_test.cc \
   tests/unit/io/resize_test.cc \
   tests/unit/io/sample_assembler_test.cc \
+  tests/unit/io/sequence_alignment_test.cc \
   tests/unit/io/shard_index_test.cc \
   tests/unit/io/shard_fixture.h \
   tests/unit/io/shard_packer_test.cc \

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kReasons[] = {"",           "other",        "truncated_shard", "duplicate_member", "bad_member",
                                     "odd_name",   "no_picture",   "no_caption",      "empty_caption",    "bad_text",
                                     "bad_json",   "too_long",     "too_large",       "read_error",       "decode_error",
-                                    "no_label"};
+                                    "no_label",   "bad_conversation", "missing_media", "template_error"};
 constexpr uint64_t kMaxTextBytes = 1 << 20, kMaxJsonBytes = 16 << 20;
 constexpr std::string_view kCaptionMark = "{caption}";
 // In the order of Modality; text has none.

@@ -7,11 +7,11 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "base/host_tensor.h"
+#include "io/bad_sample.h"
 #include "io/batch_plan.h"
 #include "io/buffer_pool.h"
 #include "io/dataset.h"
@@ -33,18 +33,6 @@ struct PictureDecoder {
 // Every reason for which a sample can be left out has a number ≥ 1, so that ranks can agree with one byte per sample.
 uint8_t reason_code(const std::string& reason);  // an unknown reason is "other"
 const char* reason_name(uint8_t code);
-
-// A sample that cannot be trained on: `reason` is one word for the ledger, `detail` a sentence.
-class BadSampleError : public std::runtime_error {
- public:
-  BadSampleError(std::string reason, std::string detail)
-      : std::runtime_error(reason + ": " + detail), reason_(std::move(reason)), detail_(std::move(detail)) {}
-  const std::string& reason() const { return reason_; }
-  const std::string& detail() const { return detail_; }
-
- private:
-  std::string reason_, detail_;
-};
 
 struct AssemblerOptions {
   std::string text_template = "<image>{caption}";  // data.template

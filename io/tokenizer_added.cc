@@ -99,7 +99,7 @@ void AddedTokens::split(std::string_view text, bool normalized, std::vector<Segm
     if (token.lstrip) start = std::max(without_space_at_end(text.substr(0, start)), done);
     if (token.rstrip) stop += space_at_start(text.substr(stop));
     if (done < start) segments.push_back({-1, text.substr(done, start - done)});
-    segments.push_back({token.id, {}});
+    segments.push_back({token.id, text.substr(start, stop - start)});
     done = stop;
   }
   if (done < text.size()) segments.push_back({-1, text.substr(done)});

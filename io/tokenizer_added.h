@@ -25,7 +25,7 @@ class AddedTokens {
   // A piece of a text: an added token's id, or the text between two.
   struct Segment {
     int64_t id;  // -1: text
-    std::string_view text;
+    std::string_view text;  // what it covers, stripped white space included
   };
 
   // Throws std::invalid_argument for two tokens that are looked for as the same string.

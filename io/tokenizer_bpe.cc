@@ -97,6 +97,7 @@ BpeModel::BpeModel(std::unordered_map<std::string, int32_t> vocabulary,
       std::string letter = byte_letter(static_cast<uint8_t>(byte));
       bytes[letter] = static_cast<char>(byte);
       bytes_.push_back(symbol_of(letter));
+      last_bytes_.push_back(symbol_of(letter + options_.end_of_word_suffix));
     }
     if (options_.ignore_merges) {
       for (const auto& [token, id] : vocabulary_) {
@@ -163,8 +164,8 @@ void BpeModel::symbols_of(std::string_view word, std::vector<int32_t>& symbols) 
     }
   };
   if (options_.byte_level) {
-    for (char c : word) {
-      const Symbol& symbol = bytes_[static_cast<unsigned char>(c)];
+    for (size_t i = 0; i < word.size(); ++i) {
+      const Symbol& symbol = (i + 1 < word.size() ? bytes_ : last_bytes_)[static_cast<unsigned char>(word[i])];
       if (symbol.kind == Symbol::kIds && symbol.ids.size() == 1 && !unknown)
         symbols.push_back(symbol.ids[0]);
       else
@@ -174,7 +175,9 @@ void BpeModel::symbols_of(std::string_view word, std::vector<int32_t>& symbols) 
     for (size_t i = 0; i < word.size();) {
       size_t start = i;
       auto known = characters_.find(next_code_point(word, i));
-      if (known != characters_.end() && !unknown)
+      if (i == word.size() && !options_.end_of_word_suffix.empty())
+        add(symbol_of(std::string(word.substr(start)) + options_.end_of_word_suffix));
+      else if (known != characters_.end() && !unknown)
         symbols.push_back(known->second);
       else
         add(symbol_of(word.substr(start, i - start)));
@@ -228,6 +231,41 @@ void BpeModel::encode_part(std::string_view part, std::vector<int64_t>& ids) con
     std::copy(symbols.begin(), symbols.end(), entry->ids);
   }
   if (symbols.capacity() > (1 << 16)) symbols = {};  // after a huge word
+}
+
+void BpeModel::lengths(std::string_view word, const int64_t* ids, size_t count, std::vector<size_t>& lengths) const {
+  size_t at = 0;
+  auto character = [&](size_t from) { return options_.byte_level ? size_t{1} : utf8_length(word[from]); };
+  auto kind = [&](size_t from) {
+    const bool last = from + character(from) >= word.size();
+    if (options_.byte_level) return (last ? last_bytes_ : bytes_)[static_cast<unsigned char>(word[from])].kind;
+    std::string text(word.substr(from, character(from)));
+    return symbol_of(last ? text + options_.end_of_word_suffix : text).kind;
+  };
+  for (size_t i = 0; i < count; ++i) {
+    const size_t start = at;
+    const std::string* text = token(ids[i]);
+    if (unk_id_ && ids[i] == *unk_id_ && at < word.size() && kind(at) == Symbol::kUnk) {
+      do at += character(at);
+      while (options_.fuse_unk && at < word.size() && kind(at) == Symbol::kUnk);
+    } else if (text) {
+      std::string_view shown = *text;
+      if (!options_.end_of_word_suffix.empty() && i + 1 == count && shown.ends_with(options_.end_of_word_suffix))
+        shown.remove_suffix(options_.end_of_word_suffix.size());
+      size_t bytes = shown.size();
+      if (options_.byte_level) {
+        bytes = 0;
+        for (size_t k = 0; k < shown.size(); k += utf8_length(shown[k])) ++bytes;
+      } else if (options_.byte_fallback && shown.size() == 6 && shown.starts_with("<0x") && !word.substr(at).starts_with(shown)) {
+        bytes = 1;
+      } else {
+        // Characters that stand for nothing are passed over.
+        while (at < word.size() && !word.substr(at).starts_with(shown) && kind(at) == Symbol::kNothing) at += character(at);
+      }
+      at = std::min(word.size(), at + bytes);
+    }
+    lengths.push_back(at - start);
+  }
 }
 
 void BpeModel::merge_short(std::vector<int32_t>& symbols) const {

@@ -39,6 +39,7 @@ class BpeModel {
     bool byte_fallback = false;  // a character outside the vocabulary becomes its bytes "<0x..>"
     bool ignore_merges = false;  // a word that is in the vocabulary is taken as it is
     bool byte_level = false;     // words come as bytes, the vocabulary writes them in GPT-2's letters
+    std::string end_of_word_suffix;  // behind the last character of each word ("</w>", CLIP)
   };
 
   // `merges`: pairs of tokens in order of rank. Throws std::invalid_argument for a merge of tokens which, or
@@ -49,6 +50,9 @@ class BpeModel {
 
   // Appends the ids of a word (any length, valid UTF-8). O(n log n) in its length.
   void encode(std::string_view word, std::vector<int64_t>& ids) const;
+
+  // How many bytes of the word each of `ids`, which encode() gave for it, stands for.
+  void lengths(std::string_view word, const int64_t* ids, size_t count, std::vector<size_t>& lengths) const;
 
   std::optional<int32_t> id(std::string_view token) const;
   const std::string* token(int64_t id) const;  // null for an id without one
@@ -79,6 +83,7 @@ class BpeModel {
   std::optional<int32_t> unk_id_;
   std::unordered_map<std::string, int32_t> words_;  // with byte_level: vocabulary by the bytes it stands for
   std::vector<Symbol> bytes_;                       // with byte_level: of each byte
+  std::vector<Symbol> last_bytes_;                  // the same at the end of a word, with a suffix
   std::unordered_map<uint32_t, int32_t> characters_;  // else: tokens of one character
   bool cut_before_marker_ = false;  // no merge reaches over the place between a letter and "▁"
   uint64_t serial_;                 // names this model in the threads' caches

@@ -117,6 +117,8 @@ void TokenDecoder::add(const JsonNode& node, int depth) {
     Step step{Step::kReplace, node["content"].string()};
     step.pattern = pattern_of(node["pattern"]);
     steps_.push_back(std::move(step));
+  } else if (type == "BPEDecoder") {
+    steps_.push_back({Step::kSuffix, node.has("suffix") ? node["suffix"].string() : "</w>"});
   } else if (type == "Metaspace") {
     Step step{Step::kMetaspace, character(node["replacement"])};
     std::string scheme = node.has("prepend_scheme") ? node["prepend_scheme"].string() : "always";
@@ -124,7 +126,7 @@ void TokenDecoder::add(const JsonNode& node, int depth) {
     steps_.push_back(std::move(step));
   } else {
     node["type"].fail("the decoder '" + type + "' is not supported",
-                      "supported: ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace, Sequence");
+                      "supported: ByteLevel, ByteFallback, Fuse, Strip, Replace, Metaspace, BPEDecoder, Sequence");
   }
 }
 
@@ -151,6 +153,11 @@ std::string TokenDecoder::decode(Tokens tokens) const {
       case Step::kReplace:
         for (std::string& token : tokens) token = step.pattern.replace(token, step.text);
         break;
+      case Step::kSuffix: {
+        const TextPattern suffix = TextPattern::literal(step.text);
+        for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = suffix.replace(tokens[i], i + 1 < tokens.size() ? " " : "");
+        break;
+      }
       case Step::kMetaspace:
         for (size_t i = 0; i < tokens.size(); ++i) {
           std::string out;

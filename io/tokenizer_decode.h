@@ -17,7 +17,7 @@ class TokenDecoder {
 
  private:
   struct Step {
-    enum Kind { kByteLevel, kByteFallback, kFuse, kStrip, kReplace, kMetaspace } kind;
+    enum Kind { kByteLevel, kByteFallback, kFuse, kStrip, kReplace, kMetaspace, kSuffix } kind;
     std::string text;                                // Replace: put in place; Strip, Metaspace: the character
     TextPattern pattern = TextPattern::literal("");  // Replace
     size_t start = 0, stop = 0;                      // Strip: how many at most

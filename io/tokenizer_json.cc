@@ -38,13 +38,14 @@ JsonNode member_or_null(const JsonNode& root, const std::string& key, const Json
 BpeModel parse_model(const JsonNode& model, bool byte_level) {
   if (model.has("type") && model["type"].string() != "BPE")
     model["type"].fail("the model '" + model["type"].string() + "' is not supported", "only BPE is");
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
-    if (model.has(key) && !model[key].string().empty()) model[key].fail("this kind of BPE is not supported");
+  if (model.has("continuing_subword_prefix") && !model["continuing_subword_prefix"].string().empty())
+    model["continuing_subword_prefix"].fail("this kind of BPE is not supported");
   if (model.has("dropout") && !(model["dropout"].value().is_number() && model["dropout"].value() == 0))
     model["dropout"].fail("dropout is not supported", "set it to null");
 
   BpeModel::Options options;
   options.byte_level = byte_level;
+  if (model.has("end_of_word_suffix")) options.end_of_word_suffix = model["end_of_word_suffix"].string();
   if (model.has("unk_token")) options.unk_token = model["unk_token"].string();
   options.fuse_unk = model.boolean("fuse_unk", false);
   options.byte_fallback = model.boolean("byte_fallback", false);
@@ -120,9 +121,10 @@ AddedTokens parse_added_tokens(const JsonNode& node, const BpeModel& model,
   }
 }
 
-// What add_special_tokens puts around the ids of a text.
+// What add_special_tokens puts around the ids of a text, and whether spaces at a token's ends count as its own.
 struct Frame {
   std::vector<int64_t> before, after;
+  bool trim_spans = false, prefix_space = false;
 };
 
 void parse_post_processor(const JsonNode& node, Frame& frame, int depth) {
@@ -153,7 +155,14 @@ void parse_post_processor(const JsonNode& node, Frame& frame, int depth) {
   } else if (type == "RobertaProcessing" || type == "BertProcessing") {
     frame.before.insert(frame.before.begin(), node["cls"][size_t{1}].integer(BpeModel::kMaxId));
     frame.after.push_back(node["sep"][size_t{1}].integer(BpeModel::kMaxId));
-  } else if (type != "ByteLevel") {  // which only trims offsets
+    if (type == "RobertaProcessing") {
+      frame.trim_spans |= node.boolean("trim_offsets", true);
+      frame.prefix_space = node.boolean("add_prefix_space", true);
+    }
+  } else if (type == "ByteLevel") {
+    frame.trim_spans |= node.boolean("trim_offsets", true);
+    frame.prefix_space = node.boolean("add_prefix_space", true);
+  } else {
     node["type"].fail(
         "the post-processor '" + type + "' is not supported",
         "supported: TemplateProcessing, ByteLevel, RobertaProcessing, BertProcessing, Sequence");
@@ -213,6 +222,26 @@ class JsonTokenizer final : public Tokenizer {
     return ids;
   }
 
+  std::vector<int64_t> encode_with_spans(std::string_view utf8, std::vector<TokenSpan>& spans) const override {
+    std::string repaired;
+    std::string_view text = valid_utf8(utf8, repaired);
+    std::vector<int64_t> ids;
+    spans.clear();
+    std::vector<AddedTokens::Segment> raw;
+    added_.split(text, false, raw);
+    for (const auto& segment : raw) {
+      const auto start = static_cast<size_t>(segment.text.data() - text.data());
+      if (segment.id < 0) {
+        encode_text_with_spans(segment.text, start, ids, spans);
+      } else {
+        ids.push_back(segment.id);
+        spans.push_back({start, start + segment.text.size()});
+      }
+    }
+    for (size_t i = 0; frame_.trim_spans && i < ids.size(); ++i) trim(ids[i], i == 0, spans[i]);
+    return ids;
+  }
+
   std::string decode(std::span<const int64_t> ids, bool skip_special) const override {
     std::vector<std::string> tokens;
     tokens.reserve(ids.size());
@@ -237,6 +266,11 @@ class JsonTokenizer final : public Tokenizer {
     auto added = added_by_content_.find(std::string(token));
     if (added != added_by_content_.end()) return added_.tokens()[added->second].id;
     return model_.id(token);
+  }
+
+  bool is_special(int64_t id) const override {
+    auto added = added_by_id_.find(id);
+    return added != added_by_id_.end() && added_.tokens()[added->second].special;
   }
 
   std::optional<std::string> token(int64_t id) const override {
@@ -267,6 +301,75 @@ class JsonTokenizer final : public Tokenizer {
       else
         encode_words(segment.text);
     }
+  }
+
+  // The same, `start` bytes into the whole text.
+  void encode_text_with_spans(std::string_view text, size_t start, std::vector<int64_t>& ids,
+                              std::vector<TokenSpan>& spans) const {
+    TextOrigin origin;
+    origin.reserve(text.size());
+    for (size_t at = 0; at < text.size(); at += utf8_length(text[at]))
+      origin.insert(origin.end(), utf8_length(text[at]), {start + at, start + at + utf8_length(text[at])});
+    std::string storage;
+    const std::string_view normal = normalizer_.apply(text, storage, origin);
+    std::vector<std::string_view> words;
+    std::vector<size_t> lengths;
+    auto encode_words = [&](std::string_view part) {
+      std::deque<std::string> changed;
+      PreTokenizer::Tracker tracker{origin.data() + (part.data() - normal.data()), {}, {}};
+      words.clear();
+      pre_tokenizer_.split(part, start == 0 && part.data() == normal.data(), words, changed, &tracker);
+      for (size_t i = 0; i < words.size(); ++i) {
+        const size_t first = ids.size();
+        model_.encode(words[i], ids);
+        lengths.clear();
+        model_.lengths(words[i], ids.data() + first, ids.size() - first, lengths);
+        size_t at = 0;
+        for (size_t length : lengths) {
+          const TextRange* from = tracker.of_words[i] + at;
+          if (length == 0) {
+            const size_t place = at < words[i].size() ? from->start : words[i].empty() ? start : from[-1].end;
+            spans.push_back({place, place});
+          } else {
+            spans.push_back({from->start, from[length - 1].end});
+          }
+          at += length;
+        }
+      }
+    };
+    if (normal.empty()) return;
+    if (!added_.any(true)) return encode_words(normal);
+    std::vector<AddedTokens::Segment> segments;
+    added_.split(normal, true, segments);
+    for (const auto& segment : segments) {
+      if (segment.id < 0) {
+        encode_words(segment.text);
+        continue;
+      }
+      const TextRange* from = origin.data() + (segment.text.data() - normal.data());
+      ids.push_back(segment.id);
+      spans.push_back({from->start, from[segment.text.size() - 1].end});
+    }
+  }
+
+  // Spaces at a token's ends do not count as its own. Source: process_offsets() of pre_tokenizers/byte_level.rs.
+  void trim(int64_t id, bool first, TokenSpan& span) const {
+    const std::optional<std::string> text = token(id);
+    if (!text) return;
+    auto spaces = [](std::string_view rest, bool at_end) {
+      size_t count = 0;
+      for (;; ++count) {
+        const std::string_view letter = at_end ? (rest.ends_with(' ') ? " " : rest.ends_with("\u0120") ? "\u0120" : "")
+                                               : (rest.starts_with(' ') ? " " : rest.starts_with("\u0120") ? "\u0120" : "");
+        if (letter.empty()) return count;
+        at_end ? rest.remove_suffix(letter.size()) : rest.remove_prefix(letter.size());
+      }
+    };
+    size_t leading = spaces(*text, false);
+    const size_t trailing = spaces(*text, true);
+    if (leading > 0 && (first || span.start == 0) && frame_.prefix_space) --leading;
+    span.start = std::min(span.start + leading, span.end);
+    if (trailing > 0 && span.end >= trailing) span.end = std::max(span.end - trailing, span.start);
   }
 
   TextNormalizer normalizer_;

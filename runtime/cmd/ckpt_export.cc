@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "exec/model_setup.h"
+#include "io/tokenizer_sentencepiece.h"
 #include "model/hf_export.h"
 
 namespace mso {
@@ -71,6 +72,10 @@ std::string export_state(const StoredState& state, const std::filesystem::path& 
 
   HuggingFaceExport out;
   out.config_json = exported_config(outline.config, record(state, "model_config"));
+  if (is_sentencepiece_model(tokenizer->source_text()))
+    throw Error("cannot export a model with a SentencePiece tokenizer", "the snapshot's tokenizer",
+                "train with the tokenizer.json that transformers makes of it: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+                ExitCode::kBadUsage);
   out.tokenizer_json = tokenizer->source_text();
   out.tokenizer_config_json = tokenizer->config_text();
   out.preprocessor_json = to_json(image_processor_config(config, outline.config));

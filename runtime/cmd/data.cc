@@ -13,6 +13,7 @@
 #include "cmd/command.h"
 #include "cmd/data_tools.h"
 #include "cmd/progress_line.h"
+#include "io/conversation_packer.h"
 #include "io/data_loader.h"
 #include "io/picture_decoder.h"
 #include "io/shard_packer.h"
@@ -21,7 +22,7 @@ namespace mso {
 namespace {
 
 struct PackArguments {
-  std::string source, out, captions = "all";
+  std::string source, out, media, captions = "all";
   std::vector<std::string> also;
   double shard_size_mb = 256;
   bool sorted = false;
@@ -51,12 +52,34 @@ int run_repack(const PackArguments& arguments) {
   return 0;
 }
 
+// A file of conversations and the media it names.
+int run_pack_conversations(const PackArguments& arguments) {
+  ConversationPackOptions options;
+  options.limits = arguments.options.limits;
+  options.media = arguments.media;
+  options.threads = arguments.options.threads;
+  options.shuffle = !arguments.sorted;
+  const ConversationPackSummary summary =
+      pack_conversations(arguments.source, arguments.out, options, progress_line("packing conversation"));
+  std::cout << "packed " << summary.samples << " conversations into " << summary.shards
+            << (summary.shards == 1 ? " shard" : " shards") << " (" << summary.bytes << " bytes) in " << arguments.out << "\n";
+  for (const auto& [kind, count] : summary.media) std::cout << kind << (kind == "audio" ? ": " : "s: ") << count << "\n";
+  for (const auto& [reason, what] : summary.skipped) {
+    std::cout << "skipped: " << what.size() << " " << reason << "\n";
+    for (size_t i = 0; i < what.size() && i < 5; ++i) std::cout << "  " << what[i] << "\n";
+    if (what.size() > 5) std::cout << "  and " << what.size() - 5 << " more\n";
+  }
+  return 0;
+}
+
 int run_pack(PackArguments& arguments) {
   PackOptions& options = arguments.options;
   options.limits.bytes = static_cast<uint64_t>(std::max(0.0, arguments.shard_size_mb) * 1e6);
   options.all_captions = arguments.captions == "all";
   options.shuffle = !arguments.sorted;
   if (holds_shards(arguments.source)) return run_repack(arguments);
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(arguments.source, ignored)) return run_pack_conversations(arguments);
   if (!arguments.also.empty())
     throw Error("several sources are packed from shards alone", "--also " + arguments.also.front(),
                 "pack each folder of pictures by itself, then the results into one", ExitCode::kBadUsage);
@@ -179,9 +202,10 @@ Command data_command() {
         "\nExamples:\n"
         "  mso data pack /usr/share/tuxpaint/stamps shards --max-samples-per-shard 100\n"
         "  mso data pack old-shards shards --also more-shards\n");
-    sub->add_option("SRC", pack->source, "folder: cat.png, cat.txt, and optionally cat_desc.ogg (spoken caption); or one of .tar files, or a .tar")
+    sub->add_option("SRC", pack->source, "folder: cat.png, cat.txt, and optionally cat_desc.ogg (spoken caption); or one of .tar files, or a .tar; or a .json or .jsonl of conversations")
         ->required();
     sub->add_option("OUT", pack->out, "folder to make, or one made by an earlier `mso data pack`")->required();
+    sub->add_option("--media", pack->media, "folder the files of conversations are relative to (default: theirs)")->type_name("DIR");
     sub->add_option("--also", pack->also, "more shards to be packed into the same ones")->type_name("SRC");
     sub->add_option("--shard-size", pack->shard_size_mb, "a shard's size at most, in MB")
         ->check(CLI::Range(0.001, 1e6))

@@ -117,6 +117,78 @@ PYTHON
   [[ "$output" == *animals/cut.png* ]]
 }
 
+# Eight conversations over three files, five of the conversations bad.
+conversations() {
+  mkdir -p "$work/media/a"
+  cp "$work/src/animals/cat.png" "$work/media/a/cat.PNG"
+  cp "$work/src/animals/dog.png" "$work/media/dog.png"
+  printf 'OggS' >"$work/media/s.ogg"
+  python3 - "$work" <<'PYTHON'
+import json, sys
+def turns(question): return [{"from": "human", "value": question}, {"from": "gpt", "value": "Yes."}]
+entries = [
+    {"id": "one", "image": "a/cat.PNG", "conversations": turns("<image>\nA cat?")},
+    {"id": "two", "image": ["dog.png", "a/cat.PNG"], "audio": "s.ogg", "conversations": turns("<image><image> and <audio>?")},
+    {"id": "text", "conversations": turns("Hello?")},
+    {"id": "lost", "image": "nosuch.png", "conversations": turns("<image>?")},
+    {"id": "unmarked", "image": "dog.png", "conversations": turns("?")},
+    {"id": "out", "image": "../src/animals/dog.png", "conversations": turns("<image>?")},
+    {"id": "web", "image": "https://example.org/a.png", "conversations": turns("<image>?")},
+    {"id": "sound", "image": "s.ogg", "conversations": turns("<image>?")},
+]
+open(sys.argv[1] + "/c.json", "w").write(json.dumps(entries, indent=1))
+open(sys.argv[1] + "/c.jsonl", "w").write("".join(json.dumps(e) + "\n" for e in entries))
+PYTHON
+}
+
+@test "pack reads conversations, an array or lines, and names bad entries" {
+  conversations
+  run mso data pack "$work/c.json" "$work/out" --media "$work/media"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"packed 3 conversations into 1 shard"* ]]
+  [[ "$output" == *"images: 3"* && "$output" == *"audio: 1"* ]]
+  [[ "$output" == *"1 missing_file"*"c.json entry 3 (id lost)"*"nosuch.png"* ]]
+  [[ "$output" == *"1 missing_media"*"c.json entry 4 (id unmarked)"*"dog.png"* ]]
+  [[ "$output" == *"1 outside_folder"*"c.json entry 5 (id out)"* ]]
+  [[ "$output" == *"1 web_address"* && "$output" == *"1 decode_error"*"(id sound)"* ]]
+  python3 - "$work/out/shard-000000.tar" "$work" <<'PYTHON'
+import json, sys, tarfile
+tar = tarfile.open(sys.argv[1])
+samples = {}
+for member in tar:
+    key, extension = member.name.split(".", 1)
+    samples.setdefault(key, {})[extension] = tar.extractfile(member).read()
+by_id = {json.loads(s["json"])["id"]: s for s in samples.values()}
+assert set(by_id) == {"one", "two", "text"}, by_id.keys()
+cat, dog = (open(sys.argv[2] + "/media/" + f, "rb").read() for f in ("a/cat.PNG", "dog.png"))
+assert by_id["one"]["png"] == cat and json.loads(by_id["one"]["json"])["image"] == "png"
+two = by_id["two"]
+assert (two["png"], two["image1.png"], two["ogg"]) == (dog, cat, b"OggS"), two.keys()
+entry = json.loads(two["json"])
+assert (entry["image"], entry["audio"]) == (["png", "image1.png"], "ogg"), entry
+assert list(by_id["text"]) == ["json"]
+PYTHON
+  mso data pack "$work/c.jsonl" "$work/lines" --media "$work/media" --threads 1
+  cmp "$work/out/shard-000000.tar" "$work/lines/shard-000000.tar"
+  [ "$(python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["skipped"])' "$work/out/dataset.json")" = \
+    "{'decode_error': 1, 'missing_file': 1, 'missing_media': 1, 'outside_folder': 1, 'web_address': 1}" ]
+}
+
+@test "pack refuses files that are no conversations" {
+  echo '[{"a": 1}, ' >"$work/cut.json"
+  run mso data pack "$work/cut.json" "$work/out"
+  [ "$status" -eq 3 ]
+  [[ "$output" == *"cut.json"* ]]
+  echo '{"a": 1}' >"$work/odd.json"
+  run mso data pack "$work/odd.json" "$work/out"
+  [ "$status" -eq 3 ]
+  [[ "$output" == *"odd.json line 1"*"neither"* ]]
+  echo '{"a": 1}' >"$work/x.json"
+  run mso data pack "$work/x.json" "$work/out" --media "$work/none"
+  [ "$status" -eq 2 ]
+  [ ! -e "$work/out" ]
+}
+
 @test "stat counts" {
   mso data pack "$work/src" "$work/out"
   run mso data stat "$work/out"

@@ -54,7 +54,7 @@ TEST(TokenizerJson, RefusesWhatItDoesNotKnowAndSaysWhere) {
   const Case cases[] = {
       {"/model/type", R"("Unigram")", "/model/type"},
       {"/model/dropout", "0.1", "/model/dropout"},
-      {"/model/end_of_word_suffix", R"("</w>")", "/model/end_of_word_suffix"},
+      {"/model/end_of_word_suffix", "5", "/model/end_of_word_suffix"},
       {"/model/continuing_subword_prefix", R"("##")", "/model/continuing_subword_prefix"},
       {"/model/vocab", "[]", "/model/vocab"},
       {"/model/vocab/a", "-1", "/model/vocab/a"},
@@ -68,7 +68,7 @@ TEST(TokenizerJson, RefusesWhatItDoesNotKnowAndSaysWhere) {
       {"/model/merges/1", R"(["ab", "e"])", "'abe' is not in the vocabulary"},
       {"/model/byte_fallback", R"("yes")", "/model/byte_fallback"},
       {"/model", "null", "/model"},
-      {"/normalizer", R"({"type": "Lowercase"})", "/normalizer/type"},
+      {"/normalizer", R"({"type": "BertNormalizer"})", "/normalizer/type"},
       {"/normalizer", R"({"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Nmt"}]})",
        "/normalizer/normalizers/1/type"},
       {"/normalizer", R"({"type": "Replace", "pattern": {"Regex": "("}, "content": ""})",

@@ -127,6 +127,91 @@ TEST_P(Fixture, TakesAMegabyteOfOneLetterOrOfSpaces) {
 INSTANTIATE_TEST_SUITE_P(AllKinds, Fixture,
                          testing::Values("gpt2", "llama3", "qwen2", "llama2", "metaspace_first"));
 
+TEST(Tokenizer, SpansCoverTheText) {
+  for (const char* name : {"gpt2.json", "llama2.json", "llama3.json", "metaspace_first.json", "qwen2.json"}) {
+    auto tokenizer = load_tokenizer(fixture(name));
+    for (const std::string text : {"", " ", "The 12345 dogs\u2026 e\u0301clair \u00e9clair \U0001f43b", "<image>\nA <tool>s [STRIP]  word  <image>", "a\n\n  b\u4e2d\u6587 ",
+                                   "\u2581x\u2581\u2581 y"}) {
+      std::vector<TokenSpan> spans;
+      const Ids ids = tokenizer->encode_with_spans(text, spans);
+      EXPECT_EQ(ids, tokenizer->encode(text)) << name << ": " << text;
+      ASSERT_EQ(spans.size(), ids.size());
+      size_t start = 0, covered = 0;
+      for (const TokenSpan& span : spans) {
+        EXPECT_LE(span.start, span.end);
+        EXPECT_LE(span.end, text.size());
+        EXPECT_GE(span.end, start) << name << ": " << text;  // in order; those of one character may share it
+        start = span.start;
+        covered = std::max(covered, span.end);
+      }
+      if (std::string(name) != "gpt2.json") {
+        EXPECT_EQ(covered, text.size()) << name << ": " << text;
+      }
+    }
+  }
+  std::vector<TokenSpan> spans;
+  load_tokenizer("bytes")->encode_with_spans("\u00e9<image>a", spans);
+  EXPECT_EQ(spans, (std::vector<TokenSpan>{{0, 2}, {0, 2}, {2, 9}, {9, 10}}));
+}
+
+TEST(Tokenizer, ReadsSentencePieceModels) {
+  const std::string model = read_file(fixture("sentencepiece.model"));
+  for (const auto& part : nlohmann::json::parse(read_file(fixture("sentencepiece.json")))) {
+    std::unique_ptr<Tokenizer> tokenizer;
+    try {
+      tokenizer = parse_tokenizer(model, part["config"].dump(), "sp");
+    } catch (const Error& error) {
+      if (std::string(error.what()).find("this build reads no") != std::string::npos) GTEST_SKIP() << error.what();
+      throw;
+    }
+    auto again = parse_tokenizer(tokenizer->source_text(), tokenizer->config_text(), "checkpoint");
+    EXPECT_EQ(again->fingerprint(), tokenizer->fingerprint());
+    EXPECT_NO_THROW(nlohmann::json::parse(tokenizer->source_text()));
+    for (const auto& item : part["cases"]) {
+      const std::string text = item["text"];
+      EXPECT_EQ(tokenizer->encode(text, true), item["ids"].get<Ids>()) << text;
+      EXPECT_EQ(again->encode(text, true), item["ids"].get<Ids>()) << text;
+      std::vector<TokenSpan> spans;
+      EXPECT_EQ(tokenizer->encode_with_spans(text, spans), tokenizer->encode(text)) << text;
+      for (size_t i = 0; i < spans.size(); ++i) {
+        EXPECT_LE(spans[i].start, spans[i].end);
+        EXPECT_LE(spans[i].end, text.size());
+        if (i > 0) {
+          EXPECT_GE(spans[i].start, spans[i - 1].start);
+        }
+      }
+    }
+    EXPECT_EQ(tokenizer->bos_id(), 1);
+    EXPECT_EQ(tokenizer->token(1), "<s>");
+    EXPECT_TRUE(tokenizer->is_special(*tokenizer->token_id("<image>")));
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode("Hello world", true), true), "Hello world");
+  }
+  Folder folder;
+  folder.write("tokenizer.model", model);
+  folder.write("added_tokens.json", R"({"<image>": 420})");
+  EXPECT_EQ(load_tokenizer(folder.path())->encode("<image>"), (Ids{420}));
+  std::string damaged = model;
+  damaged.resize(100);
+  EXPECT_THROW(parse_tokenizer(damaged, "", "sp"), Error);
+  EXPECT_THROW(parse_tokenizer(model, "[]", "sp"), Error);
+  EXPECT_THROW(parse_tokenizer(model, R"({"added_tokens_decoder": {"x": {"content": "a"}}})", "sp"), Error);
+  EXPECT_THROW(parse_tokenizer(R"({"sentencepiece_model": "AA*A"})", "", "sp"), Error);
+}
+
+TEST(Tokenizer, ReadsClipsFiles) {
+  Folder folder;
+  folder.write("vocab.json", R"({"a": 0, "b": 1, "a</w>": 2, "b</w>": 3, "ab</w>": 4, "!": 5, "!</w>": 6, "<|startoftext|>": 7, "<|endoftext|>": 8})");
+  folder.write("merges.txt", "#version: 0.2\na b</w>\nq q\n");
+  auto tokenizer = load_tokenizer(folder.path());
+  EXPECT_EQ(tokenizer->encode("AB \n b!", true), (Ids{7, 4, 3, 6, 8}));
+  EXPECT_EQ(tokenizer->encode("a<|endoftext|>ba"), (Ids{2, 8, 1, 2}));
+  std::vector<TokenSpan> spans;
+  tokenizer->encode_with_spans("AB \n ba!", spans);
+  EXPECT_EQ(spans, (std::vector<TokenSpan>{{0, 2}, {5, 6}, {6, 7}, {7, 8}}));
+  folder.write("vocab.json", R"({"a": 0})");
+  EXPECT_THROW(load_tokenizer(folder.path()), Error);
+}
+
 TEST(Tokenizer, IllFormedTextIsRepaired) {
   auto tokenizer = load_tokenizer(fixture("llama2.json"));
   EXPECT_EQ(tokenizer->encode("x\xf0\x9f\x90y"), tokenizer->encode("x\uFFFDy"));
