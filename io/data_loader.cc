@@ -218,16 +218,19 @@ void DataLoader::Impl::start_threads(Worker kind, int count) {
 // The next sample to work on: the one that is needed first. Beyond the step that is due only as far as the buffer of its
 // modality is deep and the memory lasts.
 bool DataLoader::Impl::take(Worker kind, uint64_t* position) {
+  // Wider while storage is slow.
+  const auto wider = static_cast<uint64_t>(assembler->dataset().storage().prefetch_factor());
+  auto deep = [&](Modality m) { return wider * depth[m].depth(); };
   for (;;) {
     Slot* best = nullptr;
     bool wants_more = false;
     for (Modality m : kAllModalities) {
       if (worker_of(m) != kind) continue;
-      if (in_flight[m] < depth[m].depth() && per_step[m] > 0 && waiting[m].empty()) wants_more = true;
+      if (in_flight[m] < deep(m) && per_step[m] > 0 && waiting[m].empty()) wants_more = true;
       if (waiting[m].empty()) continue;
       Slot& slot = slots.at(waiting[m].front());
       if (best && best->item.position < slot.item.position) continue;
-      if (!is_due(slot) && in_flight[m] >= depth[m].depth()) continue;
+      if (!is_due(slot) && in_flight[m] >= deep(m)) continue;
       best = &slot;
     }
     if (best) {
@@ -482,6 +485,16 @@ void DataLoader::start(LoaderPlace place) {
     }
     impl.slots.emplace(position, std::move(slot));
   }
+  if (!impl.options.sequential) {  // storage reads ahead in the order of the steps
+    Dataset::follow(impl.assembler->shared_dataset(), [weak = impl.self](uint64_t step) {
+      std::vector<uint64_t> ids;
+      if (const auto shared = weak.lock())
+        for (const BatchItem& item : shared->nominal_batch(step))
+          if (item.owner == shared->options.rank) ids.push_back(item.id);
+      return ids;
+    });
+    impl.assembler->dataset().storage().at_step(place.step);
+  }
   impl.start_threads(Worker::kOrdinary, impl.options.threads);
   impl.work_or_stop.notify_all();
 }
@@ -611,6 +624,7 @@ const SettledStep& DataLoader::settle(const std::vector<uint8_t>& agreed_late) {
     if (item.owner == impl.options.rank) ++impl.counters.of[item.modality].deferred;
   }
   impl.state = after(impl.state, c, impl.decision, impl.options.batch_samples);
+  if (!impl.options.sequential) impl.assembler->dataset().storage().at_step(impl.state.step);
   return settled;
 }
 

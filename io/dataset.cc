@@ -1,75 +1,39 @@
 #include "io/dataset.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <list>
+#include <atomic>
+#include <exception>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "io/dataset_manifest.h"
 #include "io/index_file.h"
 
 namespace mso {
 namespace {
 
-// Open shards, least recently used first out; a shard in use stays open through its shared_ptr.
-class FileCache {
- public:
-  std::shared_ptr<FileDescriptor> get(const std::filesystem::path& path, uint32_t shard) {
-    {
-      std::lock_guard lock(mutex_);
-      auto at = open_.find(shard);
-      if (at != open_.end()) {
-        order_.splice(order_.begin(), order_, at->second.second);
-        return at->second.first;
-      }
-    }
-    auto fd = std::make_shared<FileDescriptor>(open_file(path, O_RDONLY));  // may block: outside the lock
-    std::lock_guard lock(mutex_);
-    auto at = open_.find(shard);
-    if (at != open_.end()) return at->second.first;
-    order_.push_front(shard);
-    open_.emplace(shard, std::pair(fd, order_.begin()));
-    if (open_.size() > kMost) {
-      open_.erase(order_.back());
-      order_.pop_back();
-    }
-    return fd;
-  }
-  void forget(uint32_t shard) {
-    std::lock_guard lock(mutex_);
-    auto at = open_.find(shard);
-    if (at == open_.end()) return;
-    order_.erase(at->second.second);
-    open_.erase(at);
-  }
-
- private:
-  static constexpr size_t kMost = 256;
-  std::mutex mutex_;
-  std::list<uint32_t> order_;
-  std::unordered_map<uint32_t, std::pair<std::shared_ptr<FileDescriptor>, std::list<uint32_t>::iterator>> open_;
-};
-
 // A shard, and what the list of its folder says of it.
 struct FoundShard {
   std::filesystem::path path;
+  std::string folder_url;  // as given, "nvme://fast/shards"
   std::shared_ptr<const std::vector<ListedShard>> listed;  // null: no list
 };
 
-std::vector<FoundShard> list_shards(const std::vector<std::string>& paths) {
+std::string without_last_part(const std::string& url) {
+  const size_t slash = url.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : url.substr(0, slash);
+}
+
+std::vector<FoundShard> list_shards(const std::vector<std::string>& paths, const NvmeNames& nvme) {
   namespace fs = std::filesystem;
   std::vector<FoundShard> shards;
   for (const std::string& text : paths) {
     std::error_code error;
-    fs::path path(text);
+    const fs::path path = local_path(text, nvme);
     if (fs::is_directory(path, error)) {
       std::vector<fs::path> found;
       for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
@@ -85,9 +49,9 @@ std::vector<FoundShard> list_shards(const std::vector<std::string>& paths) {
         check_listed_shards(path, *list, found);
         listed = std::make_shared<const std::vector<ListedShard>>(std::move(*list));
       }
-      for (fs::path& shard : found) shards.push_back({std::move(shard), listed});
+      for (fs::path& shard : found) shards.push_back({std::move(shard), text, listed});
     } else if (fs::exists(path, error)) {
-      shards.push_back({path, nullptr});
+      shards.push_back({path, without_last_part(text), nullptr});
     } else {
       throw Error("no such data", text, "give a folder of .tar shards, or make one with `mso data pack`",
                   ExitCode::kBadData);
@@ -102,23 +66,86 @@ std::vector<FoundShard> list_shards(const std::vector<std::string>& paths) {
   return shards;
 }
 
+// The index of a shard, and the one made anew where it turned out to be damaged while in use.
+class IndexSlot {
+ public:
+  IndexSlot(std::filesystem::path tar, std::shared_ptr<const ShardIndex> index)
+      : tar_(std::move(tar)), index_(std::move(index)), in_use_(index_.get()) {}
+  const ShardIndex& index() const { return *in_use_.load(std::memory_order_acquire); }
+  ShardSample sample(uint64_t i) {
+    const ShardIndex* used = in_use_.load(std::memory_order_acquire);
+    try {
+      return used->sample(i);
+    } catch (const Error& error) {
+      std::lock_guard lock(mutex_);
+      if (in_use_ == used) {
+        if (healed_) throw;
+        log_warn("an index is made anew in memory: {}", error.what());
+        healed_ = rebuild_index(tar_);
+        if (healed_->size() != used->size() || healed_->tar_fingerprint() != used->tar_fingerprint())
+          throw Error("the index is damaged and the shard was changed since", tar_.string(),
+                      "remove the .idx beside it and start again", ExitCode::kBadData);
+        in_use_ = healed_.get();
+      }
+      return healed_->sample(i);
+    }
+  }
+
+ private:
+  const std::filesystem::path tar_;
+  const std::shared_ptr<const ShardIndex> index_;  // stays: views of others may point into it
+  std::shared_ptr<const ShardIndex> healed_;
+  std::atomic<const ShardIndex*> in_use_;
+  std::mutex mutex_;
+};
+
+// All indexes, several at a time: on a network file system each costs a few round trips. The first shard's error wins.
+std::vector<std::shared_ptr<IndexSlot>> open_indexes(const std::vector<FoundShard>& shards) {
+  constexpr size_t kAtATime = 8;
+  std::vector<std::shared_ptr<IndexSlot>> slots(shards.size());
+  std::vector<std::exception_ptr> failures(shards.size());
+  std::atomic<size_t> next = 0;
+  std::atomic<bool> failed = false;
+  auto work = [&] {
+    for (size_t i; !failed && (i = next++) < shards.size();) {
+      try {
+        auto index = load_or_build_index(shards[i].path);
+        if (shards[i].listed) check_listed_samples(*shards[i].listed, shards[i].path, index->size());
+        slots[i] = std::make_shared<IndexSlot>(shards[i].path, std::move(index));
+      } catch (...) {
+        failures[i] = std::current_exception();
+        failed = true;
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> helpers;
+    for (size_t t = 1; t < std::min(kAtATime, (shards.size() + 15) / 16); ++t) helpers.emplace_back(work);
+    work();
+  }
+  for (const std::exception_ptr& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  return slots;
+}
+
 }  // namespace
 
 struct Dataset::Impl {
   std::vector<std::filesystem::path> paths;
-  std::vector<std::shared_ptr<const ShardIndex>> indexes;
+  std::vector<std::shared_ptr<IndexSlot>> indexes;
   std::vector<uint64_t> starts;  // [shards + 1] first id of each shard
+  std::shared_ptr<Storage> storage;
+  std::vector<uint32_t> storage_numbers;  // of each shard
   uint64_t fingerprint = 0;
-  mutable FileCache files;
 
   void finish() {
     starts.assign(1, 0);
     Hasher hasher;
     for (size_t i = 0; i < paths.size(); ++i) {
-      starts.push_back(starts.back() + indexes[i]->samples.size());
+      const ShardIndex& index = indexes[i]->index();
+      starts.push_back(starts.back() + index.size());
       const std::string name = paths[i].filename().string();
-      const uint64_t facts[] = {name.size(), indexes[i]->tar_size, indexes[i]->tar_fingerprint,
-                                indexes[i]->samples.size()};
+      const uint64_t facts[] = {name.size(), index.tar_size(), index.tar_fingerprint(), index.size()};
       hasher.update(name.data(), name.size());
       hasher.update(facts, sizeof facts);
     }
@@ -129,8 +156,8 @@ struct Dataset::Impl {
 Dataset::Dataset(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Dataset::~Dataset() = default;
 
-uint32_t Dataset::check_files(const std::vector<std::string>& paths) {
-  return static_cast<uint32_t>(list_shards(paths).size());
+uint32_t Dataset::check_files(const std::vector<std::string>& paths, const NvmeNames& nvme) {
+  return static_cast<uint32_t>(list_shards(paths, nvme).size());
 }
 
 void Dataset::check_split(uint32_t shards, uint32_t held_out) {
@@ -140,12 +167,16 @@ void Dataset::check_split(uint32_t shards, uint32_t held_out) {
               ExitCode::kBadUsage);
 }
 
-std::shared_ptr<const Dataset> Dataset::open(const std::vector<std::string>& paths) {
+std::shared_ptr<const Dataset> Dataset::open(const std::vector<std::string>& paths, std::shared_ptr<Storage> storage) {
   auto impl = std::make_unique<Impl>();
-  for (const FoundShard& shard : list_shards(paths)) {
-    impl->paths.push_back(shard.path);
-    impl->indexes.push_back(std::make_shared<const ShardIndex>(load_or_build_index(shard.path)));
-    if (shard.listed) check_listed_samples(*shard.listed, shard.path, impl->indexes.back()->samples.size());
+  impl->storage = storage ? std::move(storage) : std::make_shared<Storage>(StorageOptions{});
+  const std::vector<FoundShard> shards = list_shards(paths, impl->storage->options().nvme);
+  impl->indexes = open_indexes(shards);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const ShardIndex& index = impl->indexes[i]->index();
+    impl->paths.push_back(shards[i].path);
+    impl->storage_numbers.push_back(impl->storage->add_shard({shards[i].folder_url, shards[i].path.filename().string(),
+                                                              index.tar_size(), index.tar_fingerprint(), index.checksum()}));
   }
   impl->finish();
   if (impl->starts.back() == 0)
@@ -162,6 +193,9 @@ std::pair<std::shared_ptr<const Dataset>, std::shared_ptr<const Dataset>> Datase
     auto impl = std::make_unique<Impl>();
     impl->paths.assign(all->impl_->paths.begin() + from, all->impl_->paths.begin() + to);
     impl->indexes.assign(all->impl_->indexes.begin() + from, all->impl_->indexes.begin() + to);
+    impl->storage = all->impl_->storage;
+    const std::vector<uint32_t>& numbers = all->impl_->storage_numbers;
+    impl->storage_numbers.assign(numbers.begin() + from, numbers.begin() + to);
     impl->finish();
     if (impl->starts.back() == 0)
       throw Error("no sample in a part of the data set", "data.eval_shards", "its shards are empty",
@@ -174,7 +208,7 @@ std::pair<std::shared_ptr<const Dataset>, std::shared_ptr<const Dataset>> Datase
 uint64_t Dataset::size() const { return impl_->starts.back(); }
 uint32_t Dataset::shard_count() const { return static_cast<uint32_t>(impl_->paths.size()); }
 const std::filesystem::path& Dataset::shard_path(uint32_t shard) const { return impl_->paths.at(shard); }
-const ShardIndex& Dataset::shard_index(uint32_t shard) const { return *impl_->indexes.at(shard); }
+const ShardIndex& Dataset::shard_index(uint32_t shard) const { return impl_->indexes.at(shard)->index(); }
 uint64_t Dataset::fingerprint() const { return impl_->fingerprint; }
 
 SampleRef Dataset::locate(uint64_t id) const {
@@ -184,15 +218,15 @@ SampleRef Dataset::locate(uint64_t id) const {
   return {static_cast<uint32_t>(at - impl_->starts.begin()), static_cast<uint32_t>(id - *at)};
 }
 
-const ShardSample& Dataset::sample(uint64_t id) const {
+ShardSample Dataset::sample(uint64_t id) const {
   SampleRef ref = locate(id);
-  return impl_->indexes[ref.shard]->samples[ref.index];
+  return impl_->indexes[ref.shard]->sample(ref.index);
 }
 
 std::string Dataset::describe(uint64_t id) const {
   SampleRef ref = locate(id);
-  return impl_->paths[ref.shard].filename().string() + ": " + impl_->indexes[ref.shard]->samples[ref.index].key +
-         " (sample " + std::to_string(id) + ")";
+  return impl_->paths[ref.shard].filename().string() + ": " +
+         std::string(impl_->indexes[ref.shard]->sample(ref.index).key) + " (sample " + std::to_string(id) + ")";
 }
 
 std::string Dataset::unusable_reason(uint64_t id) const {
@@ -206,19 +240,31 @@ std::string Dataset::unusable_reason(uint64_t id) const {
 
 std::vector<std::byte> Dataset::read(uint64_t id, const ShardMember& member) const {
   const SampleRef ref = locate(id);
-  std::vector<std::byte> bytes(member.size);
-  // A network file system may fail for a moment: three more tries, with a fresh descriptor.
-  for (int attempt = 0;; ++attempt) {
-    try {
-      std::shared_ptr<FileDescriptor> fd = impl_->files.get(impl_->paths[ref.shard], ref.shard);
-      pread_all(fd->get(), bytes.data(), bytes.size(), member.offset, impl_->paths[ref.shard]);
-      return bytes;
-    } catch (const Error& error) {
-      impl_->files.forget(ref.shard);
-      if (attempt == 3) throw Error(error.what_failed(), describe(id) + "." + member.extension + ": " + error.on(), error.hint());
-      std::this_thread::sleep_for(std::chrono::milliseconds(20 << (2 * attempt)));
-    }
+  try {
+    return impl_->storage->read(
+        {impl_->storage_numbers[ref.shard], modality_of_extension(member.extension), member.offset, member.size});
+  } catch (const Error& error) {
+    throw Error(error.what_failed(), describe(id) + "." + std::string(member.extension) + ": " + error.on(), error.hint());
   }
 }
+
+void Dataset::follow(const std::shared_ptr<const Dataset>& dataset,
+                     std::function<std::vector<uint64_t>(uint64_t step)> ids_of_step) {
+  const std::weak_ptr<const Dataset> weak = dataset;
+  dataset->storage().follow([weak, ids_of_step = std::move(ids_of_step)](uint64_t step) {
+    std::vector<ShardRange> ranges;
+    const std::shared_ptr<const Dataset> data = weak.lock();
+    if (!data) return ranges;
+    for (uint64_t id : ids_of_step(step)) {
+      const SampleRef ref = data->locate(id);
+      for (const ShardMember& member : data->sample(id).members)
+        if (const uint8_t modality = modality_of_extension(member.extension))
+          ranges.push_back({data->impl_->storage_numbers[ref.shard], modality, member.offset, member.size});
+    }
+    return ranges;
+  });
+}
+
+Storage& Dataset::storage() const { return *impl_->storage; }
 
 }  // namespace mso

@@ -26,7 +26,7 @@ std::string category_of(const Dataset& dataset, uint64_t id, const ShardSample& 
     }
   }
   const size_t slash = sample.key.rfind('/');
-  return slash == std::string::npos ? "" : sample.key.substr(0, slash);
+  return slash == std::string::npos ? "" : std::string(sample.key.substr(0, slash));
 }
 
 }  // namespace
@@ -56,8 +56,8 @@ DatasetStatistics dataset_statistics(const Dataset& dataset, bool categories,
   s.shards = dataset.shard_count();
   s.samples = dataset.size();
   for (uint32_t k = 0; k < dataset.shard_count(); ++k) {
-    s.bytes += dataset.shard_index(k).tar_size;
-    s.truncated_shards += !dataset.shard_index(k).end_mark;
+    s.bytes += dataset.shard_index(k).tar_size();
+    s.truncated_shards += !dataset.shard_index(k).end_mark();
   }
   for (uint64_t id = 0; id < dataset.size(); ++id) {
     if (progress && id % 256 == 0) progress(id, dataset.size());
@@ -65,8 +65,8 @@ DatasetStatistics dataset_statistics(const Dataset& dataset, bool categories,
     uint64_t bytes = 0;
     for (const ShardMember& member : sample.members) {
       bytes += member.size;
-      ++s.extensions[member.extension];
-      s.extension_bytes[member.extension] += member.size;
+      ++s.extensions[std::string(member.extension)];
+      s.extension_bytes[std::string(member.extension)] += member.size;
     }
     s.sample_bytes.add(bytes);
     ++s.modalities[name_of(costliest_medium(sample))];

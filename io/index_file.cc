@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <chrono>
-#include <optional>
 #include <string>
 #include <thread>
 
@@ -25,8 +24,9 @@ std::filesystem::path index_path(const std::filesystem::path& tar) {
 
 namespace {
 
-// The stored index when it is there, whole, and belongs to the tar as it is now. `*why` tells why not.
-std::optional<ShardIndex> read_fitting_index(const std::filesystem::path& tar, int tar_fd, std::string* why) {
+// The stored index when it is there, whole as far as its header tells, and belongs to the tar as it is now. `*why` tells
+// why not.
+std::shared_ptr<const ShardIndex> read_fitting_index(const std::filesystem::path& tar, std::string* why) {
   const std::filesystem::path path = index_path(tar);
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
@@ -34,15 +34,16 @@ std::optional<ShardIndex> read_fitting_index(const std::filesystem::path& tar, i
     return {};
   }
   try {
-    ShardIndex index = ShardIndex::parse(read_file(path), path.string());
+    std::shared_ptr<const ShardIndex> index = ShardIndex::open(path);
     struct stat info;
-    if (::fstat(tar_fd, &info) != 0) throw system_error("cannot stat", tar.string());
-    const uint64_t size = static_cast<uint64_t>(info.st_size);
-    if (size != index.tar_size || fingerprint_tar(tar_fd, size, tar) != index.tar_fingerprint) {
-      *why = "the shard has changed since";
-      return {};
-    }
-    return index;
+    if (::stat(tar.c_str(), &info) != 0) throw system_error("cannot stat", tar.string());
+    const auto size = static_cast<uint64_t>(info.st_size);
+    *why = "the shard has changed since";
+    if (size != index->tar_size()) return {};
+    const int64_t changed = int64_t{1'000'000'000} * info.st_mtim.tv_sec + info.st_mtim.tv_nsec;
+    if (index->tar_changed_ns() != 0 && changed == index->tar_changed_ns()) return index;
+    FileDescriptor fd = open_file(tar, O_RDONLY);
+    return fingerprint_tar(fd.get(), size, tar) == index->tar_fingerprint() ? index : nullptr;
   } catch (const Error& error) {
     *why = error.what();
     return {};
@@ -63,34 +64,42 @@ bool lock_tar(int fd, double deadline_s, const std::filesystem::path& tar) {
 }
 
 void log_oddities(const ShardIndex& index, const std::filesystem::path& tar) {
-  if (!index.end_mark) log_warn("{}: the archive is truncated; its last sample is left out", tar.string());
-  if (index.trailing_data)
+  if (!index.end_mark()) log_warn("{}: the archive is truncated; its last sample is left out", tar.string());
+  if (index.trailing_data())
     log_warn("{}: something follows the end of the archive (tars joined by `cat`?); it is not read", tar.string());
 }
 
 }  // namespace
 
-ShardIndex load_or_build_index(const std::filesystem::path& tar, double lock_deadline_s) {
-  FileDescriptor fd = open_file(tar, O_RDONLY);
+std::shared_ptr<const ShardIndex> load_or_build_index(const std::filesystem::path& tar, double lock_deadline_s) {
   std::string why;
-  if (std::optional<ShardIndex> index = read_fitting_index(tar, fd.get(), &why)) {
+  if (std::shared_ptr<const ShardIndex> index = read_fitting_index(tar, &why)) {
     log_oddities(*index, tar);
-    return std::move(*index);
+    return index;
   }
+  FileDescriptor fd = open_file(tar, O_RDONLY);
   if (lock_tar(fd.get(), lock_deadline_s, tar)) {  // released with the descriptor
     std::string still;
-    if (std::optional<ShardIndex> index = read_fitting_index(tar, fd.get(), &still)) return std::move(*index);
+    if (std::shared_ptr<const ShardIndex> index = read_fitting_index(tar, &still)) return index;
   }
   if (why != "there is none") log_warn("index of {} is made anew: {}", tar.string(), why);
-  ShardIndex index = build_index(tar);
-  log_oddities(index, tar);
+  std::string bytes = build_index(tar).serialize();
+  std::shared_ptr<const ShardIndex> index;
   try {
-    write_file_durably(index_path(tar), index.serialize());
+    write_file_durably(index_path(tar), bytes);
+    index = ShardIndex::open(index_path(tar));
+    index->verify();
   } catch (const Error& error) {
     if (log_allowed("index_in_memory"))
       log_info("index of {} is kept in memory only: {}", tar.filename().string(), error.what());
+    index = ShardIndex::from_bytes(std::move(bytes), index_path(tar).string());
   }
+  log_oddities(*index, tar);
   return index;
+}
+
+std::shared_ptr<const ShardIndex> rebuild_index(const std::filesystem::path& tar) {
+  return ShardIndex::from_bytes(build_index(tar).serialize(), index_path(tar).string());
 }
 
 }  // namespace mso

@@ -55,7 +55,7 @@ std::map<uint64_t, KnownBad> find_known_bad(const Dataset& dataset, const std::v
   uint64_t id = 0;
   for (uint32_t k = 0; k < dataset.shard_count() && !wanted.empty(); ++k) {
     const std::string prefix = dataset.shard_path(k).filename().string() + "\n";
-    const uint64_t end = id + dataset.shard_index(k).samples.size();
+    const uint64_t end = id + dataset.shard_index(k).size();
     const bool any = std::ranges::any_of(list, [&](const KnownBad& bad) { return bad.shard + "\n" == prefix; });
     for (; any && id < end; ++id) {
       const auto at = wanted.find(prefix + std::string(dataset.sample(id).key));

@@ -56,8 +56,10 @@ libmso_io_la_SOURCES = \
   io/jinja_parser.cc \
   io/jinja_template.cc io/jinja_template.h \
   io/jinja_value.cc io/jinja_value.h \
+  io/io_pool.cc io/io_pool.h \
   io/json_node.h \
   io/known_bad.cc io/known_bad.h \
+  io/latency_watch.cc io/latency_watch.h \
   io/ledger.cc io/ledger.h \
   io/ledger_summary.cc io/ledger_summary.h \
   io/media_clip.h \
@@ -73,6 +75,7 @@ libmso_io_la_SOURCES = \
   io/neighbour_search.cc io/neighbour_search.h \
   io/neighbours.cc io/neighbours.h \
   io/pack_target.cc io/pack_target.h \
+  io/nvme_device.cc io/nvme_device.h \
   io/picture_decoder.cc io/picture_decoder.h \
   io/picture_folder.cc io/picture_folder.h \
   io/pixel_table.cc io/pixel_table.h \
@@ -85,16 +88,22 @@ libmso_io_la_SOURCES = \
   io/processor_qwen2_vl.cc io/processor_qwen2_vl.h \
   io/prefetch_depth.cc io/prefetch_depth.h \
   io/processor_whisper.cc io/processor_whisper.h \
+  io/read_ahead.cc io/read_ahead.h \
   io/resize.cc io/resize.h \
   io/resize_kernels.cc io/resize_kernels.h io/resize_vertical.h \
   io/sample_assembler.cc io/sample_assembler.h \
   io/sample_content.cc io/sample_content.h \
   io/sample_order.cc io/sample_order.h \
   io/sequence_alignment.cc io/sequence_alignment.h \
+  io/shard_cache.cc io/shard_cache.h \
   io/shard_index.cc io/shard_index.h \
   io/shard_packer.cc io/shard_packer.h \
   io/shard_writer.cc io/shard_writer.h \
   io/step_plan.cc io/step_plan.h \
+  io/source.cc io/source.h io/source_files.h io/uring_source.cc \
+  io/source_policy.cc io/source_policy.h \
+  io/storage.cc io/storage.h \
+  io/storage_options.cc io/storage_options.h \
   io/tar_index.cc io/tar_index.h \
   io/tokenizer.cc io/tokenizer.h \
   io/tokenizer_added.cc io/tokenizer_added.h \
@@ -110,13 +119,14 @@ libmso_io_la_SOURCES = \
   io/video.cc io/video.h \
   io/video_rgb.cc io/video_rgb.h \
   io/video_sampling.cc io/video_sampling.h \
-  io/video_table.cc io/video_table.h
+  io/video_table.cc io/video_table.h \
+  io/watched_source.cc io/watched_source.h
 libmso_io_la_CXXFLAGS = $(AM_CXXFLAGS) $(ARCHIVE_CFLAGS) $(JPEG_CFLAGS) $(FFMPEG_CFLAGS) $(PCRE2_CFLAGS) \
-  $(UTF8PROC_CFLAGS) $(SPDLOG_CFLAGS)
+  $(UTF8PROC_CFLAGS) $(SPDLOG_CFLAGS) $(URING_CFLAGS)
 if HAVE_SENTENCEPIECE
 libmso_io_la_CXXFLAGS += $(SENTENCEPIECE_CFLAGS) -DMSO_HAVE_SENTENCEPIECE
 endif
-libmso_io_la_LIBADD = $(ARCHIVE_LIBS) $(JPEG_LIBS) $(FFMPEG_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS) $(SENTENCEPIECE_LIBS)
+libmso_io_la_LIBADD = $(ARCHIVE_LIBS) $(JPEG_LIBS) $(FFMPEG_LIBS) $(PCRE2_LIBS) $(UTF8PROC_LIBS) $(SENTENCEPIECE_LIBS) $(URING_LIBS)
 
 EXTRA_DIST += \
   tests/fuzz/fuzz_tokenizer.cc tests/fuzz/corpus/tokenizer \
@@ -181,6 +191,18 @@ decode_bench_SOURCES = contrib/bench/decode_bench.cc
 decode_bench_CXXFLAGS = $(AM_CXXFLAGS)
 decode_bench_LDADD = libmso_io.la libmso_node.la libmso_base.la -lpthread
 
+# A mount whose reads are as slow as a file says, for tests.
+check_PROGRAMS += slow_storage
+slow_storage_SOURCES = tests/storage/slow_storage.cc
+slow_storage_CXXFLAGS = $(AM_CXXFLAGS)
+slow_storage_LDADD = -lpthread
+
+# Start time and memory of a large index, by hand: make index_bench.
+EXTRA_PROGRAMS += index_bench
+index_bench_SOURCES = contrib/bench/index_bench.cc
+index_bench_CXXFLAGS = $(AM_CXXFLAGS)
+index_bench_LDADD = libmso_io.la libmso_node.la libmso_base.la -lpthread
+
 if HAVE_GTEST
 check_PROGRAMS += io_tests
 TESTS += io_tests
@@ -203,12 +225,18 @@ io_tests_SOURCES = \
   tests/unit/io/prefetch_depth_test.cc \
   tests/unit/io/neighbours_test.cc \
   tests/unit/io/resize_test.cc \
+  tests/unit/io/io_pool_test.cc \
+  tests/unit/io/nvme_device_test.cc \
   tests/unit/io/sample_assembler_test.cc \
   tests/unit/io/sequence_alignment_test.cc \
+  tests/unit/io/shard_cache_test.cc \
   tests/unit/io/shard_index_test.cc \
   tests/unit/io/shard_fixture.h \
   tests/unit/io/shard_packer_test.cc \
   tests/unit/io/step_plan_test.cc \
+  tests/unit/io/source_policy_test.cc \
+  tests/unit/io/source_test.cc \
+  tests/unit/io/storage_test.cc \
   tests/unit/io/tokenizer_json_test.cc \
   tests/unit/io/tokenizer_test.cc \
   tests/unit/io/video_sampling_test.cc \

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // One side file, and where its rows are in the data set.
-struct Source {
+struct SideFile {
   std::shared_ptr<const NeighbourFile> file;
   std::vector<uint64_t> starts;        // [shards + 1] first row of each shard of the file
   std::vector<int64_t> dataset_shard;  // of each shard of the file; -1: not in the data set
@@ -30,8 +30,8 @@ std::vector<NeighbourShard> shards_of(const Dataset& dataset) {
   std::vector<NeighbourShard> shards;
   for (uint32_t k = 0; k < dataset.shard_count(); ++k) {
     const ShardIndex& index = dataset.shard_index(k);
-    shards.push_back({dataset.shard_path(k).filename().string(), index.tar_size, index.tar_fingerprint,
-                      index.samples.size()});
+    shards.push_back({dataset.shard_path(k).filename().string(), index.tar_size(), index.tar_fingerprint(),
+                      index.size()});
   }
   return shards;
 }
@@ -39,21 +39,21 @@ std::vector<NeighbourShard> shards_of(const Dataset& dataset) {
 struct Neighbours::Impl {
   std::shared_ptr<const Dataset> dataset;
   CategoryRule rule;
-  std::vector<Source> sources;
+  std::vector<SideFile> sources;
   std::vector<Place> places;    // [shards of the data set]
   std::vector<uint64_t> first;  // [shards of the data set] id of its first sample
   std::vector<std::string> problems;
   mutable std::once_flag counted;
   mutable std::map<std::string, uint64_t> sizes;
 
-  std::optional<std::pair<const Source*, uint64_t>> row_of(uint64_t id) const {
+  std::optional<std::pair<const SideFile*, uint64_t>> row_of(uint64_t id) const {
     const SampleRef ref = dataset->locate(id);
     const Place& place = places[ref.shard];
     if (place.source < 0) return std::nullopt;
     return std::pair(&sources[static_cast<size_t>(place.source)], place.first_row + ref.index);
   }
   // Nothing: the row's shard is not in the data set.
-  std::optional<uint64_t> id_of(const Source& source, uint64_t row) const {
+  std::optional<uint64_t> id_of(const SideFile& source, uint64_t row) const {
     const size_t shard = static_cast<size_t>(std::upper_bound(source.starts.begin(), source.starts.end(), row) -
                                              source.starts.begin() - 1);
     if (source.dataset_shard[shard] < 0) return std::nullopt;
@@ -85,7 +85,7 @@ std::shared_ptr<const Neighbours> Neighbours::open(std::shared_ptr<const Dataset
       impl->problems.push_back(path.string() + " does not exist: " + hint);
       continue;
     }
-    Source source;
+    SideFile source;
     try {
       source.file = NeighbourFile::open(path);
     } catch (const Error& error) {
@@ -150,7 +150,7 @@ std::vector<Neighbour> Neighbours::nearest(uint64_t id, double at_least, size_t 
   std::vector<Neighbour> found;
   const auto at = impl_->row_of(id);
   if (!at || most == 0) return found;
-  const Source& source = *at->first;
+  const SideFile& source = *at->first;
   const NeighbourFile::Row row = source.file->row(at->second);
   const float least = static_cast<float>(at_least);
   auto usable = [&](uint64_t other) -> std::optional<uint64_t> {

@@ -205,7 +205,7 @@ std::string SampleAssembler::caption_of(uint64_t id, const ShardSample& sample, 
   const ShardMember* member = sample.find(json ? "json" : "txt");
   if (!member) throw BadSampleError("no_caption", std::string("there is no .") + (json ? "json" : "txt"));
   if (member->size > (json ? kMaxJsonBytes : kMaxTextBytes))
-    throw BadSampleError("too_large", "its ." + member->extension + " has " + std::to_string(member->size) + " bytes");
+    throw BadSampleError("too_large", "its ." + std::string(member->extension) + " has " + std::to_string(member->size) + " bytes");
   std::vector<std::byte> bytes;
   try {
     bytes = dataset_->read(id, *member);
@@ -257,7 +257,7 @@ int64_t SampleAssembler::decode_media(uint64_t id, Modality m, const ShardMember
   try {
     if (m != Modality::kImage) {
       const MediaDecoder& decoder = decoders_[m];
-      DecodedMedia decoded = decoder.decode(file, dataset_->describe(id) + "." + member.extension, pool);
+      DecodedMedia decoded = decoder.decode(file, dataset_->describe(id) + "." + std::string(member.extension), pool);
       out->media.insert_or_assign(decoder.media_name, std::move(decoded.tensor));
       return decoded.tokens;
     }

@@ -97,6 +97,7 @@ class SampleAssembler {
   AssembledSample assemble(uint64_t id, BufferPool* pool = nullptr) const;
 
   const Dataset& dataset() const { return *dataset_; }
+  const std::shared_ptr<const Dataset>& shared_dataset() const { return dataset_; }
   const PictureDecoder& picture_decoder() const { return picture_decoder_; }
   const AssemblerOptions& options() const { return options_; }
 

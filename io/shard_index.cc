@@ -1,8 +1,14 @@
 #include "io/shard_index.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -13,56 +19,148 @@ namespace {
 
 constexpr std::array<std::string_view, 8> kPictureExtensions = {"jpg", "jpeg", "png", "webp",
                                                                 "bmp", "gif",  "tif", "tiff"};
+constexpr std::array<std::string_view, 12> kVideoExtensions = {"mp4", "webm", "mkv", "mov", "avi", "m4v",
+                                                               "mpg", "mpeg", "ogv", "flv", "ts",  "wmv"};
+constexpr std::array<std::string_view, 11> kAudioExtensions = {"wav", "flac", "ogg", "opus", "mp3", "m4a",
+                                                               "aac", "oga",  "aif", "aiff", "wma"};
 
-// Layout of an .idx file, all little endian:
-//   header   magic[8] version u32 flags u32 tar_size u64 fingerprint u64 samples u64 members u64 string_bytes u64
-//            checksum u64 (XXH3 of the whole file with these 8 bytes zero)
-//   samples  [samples] × {key_offset u32, key_size u32, first_member u64, members u32, width u32, height u32,
-//            text_bytes u32, text_code_points u32, flags u32}
-//   members  [members] × {extension_offset u32, extension_size u32, offset u64, size u64}
+// Layout of an .idx file, little endian; tables stand one behind the other in this order:
+//   header    see Header; its last 8 bytes are XXH3 of those before them
+//   samples   [samples] × SampleRow
+//   members   [members] × MemberRow, those of a sample side by side
+//   media     [media] × MediaRow, of samples that have any
+//   lineages  [lineages] × five numbers of labels: category, text, image, video, audio source
+//   labels    [labels] × TextRow        (number 0 stands for "not known" and has no row; number k is row k - 1)
+//   extensions [extensions] × TextRow
 //   strings
+static_assert(std::endian::native == std::endian::little, "rows are copied from the file as they stand");
 constexpr char kMagic[8] = {'M', 'S', 'O', 'I', 'D', 'X', '\r', '\n'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr uint32_t kNoEndMark = 1, kTrailingData = 2;
-constexpr size_t kHeaderBytes = 64, kChecksumAt = 56, kSampleBytes = 40, kMemberBytes = 24;
+constexpr uint32_t kMostTextBytes = 4096;
 
-template <typename T>
-void put(std::string& out, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i) out.push_back(static_cast<char>(value >> (8 * i)));
+struct Header {
+  char magic[8];
+  uint32_t version, flags;
+  uint64_t tar_size, tar_fingerprint;
+  int64_t tar_changed_ns;
+  uint64_t samples, members, media, lineages, labels, extensions, string_bytes;
+  uint64_t body_checksum, header_checksum;
+};
+static_assert(sizeof(Header) == 112);
+struct SampleRow {
+  uint32_t first_member, key_offset;
+  uint16_t key_size, members;
+  uint16_t picture_width, picture_height;
+  uint32_t text_bytes, text_code_points, flags;
+  uint32_t lineage, media;  // number of a row plus 1; 0: none
+  uint8_t modalities, reserved[3];
+};
+static_assert(sizeof(SampleRow) == 40);
+struct MemberRow {
+  uint64_t offset;
+  uint64_t size_and_extension;  // size in the lower 40 bits
+};
+constexpr int kSizeBits = 40;
+constexpr uint64_t kMostSize = (uint64_t{1} << kSizeBits) - 1, kMostExtensions = (uint64_t{1} << 24) - 1;
+struct MediaRow {
+  uint64_t audio_samples;
+  uint32_t video_width, video_height, video_frames, video_ms, audio_ms, audio_rate, audio_channels, reserved;
+};
+static_assert(sizeof(MediaRow) == 40);
+struct LineageRow {
+  uint32_t category, text, image, video, audio;
+};
+struct TextRow {
+  uint32_t offset, size;
+};
+
+template <typename Row>
+Row row(std::string_view table, uint64_t number) {  // the caller knows that it is there
+  Row value;
+  std::memcpy(&value, table.data() + number * sizeof(Row), sizeof(Row));
+  return value;
+}
+template <typename Row>
+void put(std::string& table, const Row& value) {
+  table.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
-class Reader {
+template <typename Text, size_t N>
+const MemberOf<Text>* first_of(const SampleOf<Text>& sample, const std::array<std::string_view, N>& extensions) {
+  for (std::string_view extension : extensions)
+    if (const MemberOf<Text>* member = sample.find(extension)) return member;
+  return nullptr;
+}
+
+template <size_t N>
+bool one_of(const std::array<std::string_view, N>& list, std::string_view extension) {
+  return std::find(list.begin(), list.end(), extension) != list.end();
+}
+
+// The strings of an index that is being made; each different one of a table is stored once.
+class Strings {
  public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
-  template <typename T>
-  T get() {  // the caller checked the size
-    T value = 0;
-    for (size_t i = 0; i < sizeof(T); ++i) value |= static_cast<T>(static_cast<uint8_t>(bytes_[at_ + i])) << (8 * i);
-    at_ += sizeof(T);
-    return value;
+  uint32_t add(std::string_view text) {
+    const size_t at = bytes_.size();
+    bytes_ += text;
+    if (bytes_.size() > UINT32_MAX) throw Error("index too large", "names of more than 4 GiB", "make smaller shards");
+    return static_cast<uint32_t>(at);
   }
+  const std::string& bytes() const { return bytes_; }
 
  private:
-  std::string_view bytes_;
-  size_t at_ = 0;
+  std::string bytes_;
+};
+class TextTable {
+ public:
+  explicit TextTable(Strings& strings) : strings_(strings) {}
+  uint32_t number(const std::string& text) {  // from 0
+    const auto [at, fresh] = known_.try_emplace(text, static_cast<uint32_t>(known_.size()));
+    if (fresh) put(rows_, TextRow{strings_.add(text), static_cast<uint32_t>(text.size())});
+    return at->second;
+  }
+  size_t size() const { return known_.size(); }
+  const std::string& rows() const { return rows_; }
+
+ private:
+  Strings& strings_;
+  std::map<std::string, uint32_t> known_;
+  std::string rows_;
 };
 
 }  // namespace
 
-const ShardMember* ShardSample::find(std::string_view extension) const {
-  for (const ShardMember& member : members)
+template <typename Text>
+const MemberOf<Text>* SampleOf<Text>::find(std::string_view extension) const {
+  for (const MemberOf<Text>& member : members)
     if (member.extension == extension) return &member;
   return nullptr;
 }
-
-const ShardMember* ShardSample::picture() const {
-  for (std::string_view extension : kPictureExtensions)
-    if (const ShardMember* member = find(extension)) return member;
-  return nullptr;
+template <typename Text>
+const MemberOf<Text>* SampleOf<Text>::picture() const {
+  return first_of(*this, kPictureExtensions);
 }
+template <typename Text>
+const MemberOf<Text>* SampleOf<Text>::video() const {
+  return first_of(*this, kVideoExtensions);
+}
+template <typename Text>
+const MemberOf<Text>* SampleOf<Text>::audio() const {
+  return first_of(*this, kAudioExtensions);
+}
+template struct SampleOf<std::string>;
+template struct SampleOf<std::string_view>;
 
-bool is_picture_extension(std::string_view extension) {
-  return std::find(kPictureExtensions.begin(), kPictureExtensions.end(), extension) != kPictureExtensions.end();
+bool is_picture_extension(std::string_view extension) { return one_of(kPictureExtensions, extension); }
+bool is_video_extension(std::string_view extension) { return one_of(kVideoExtensions, extension); }
+bool is_audio_extension(std::string_view extension) { return one_of(kAudioExtensions, extension); }
+
+uint8_t modality_of_extension(std::string_view extension) {
+  if (extension == "txt" || extension == "json") return kHasText;
+  if (is_picture_extension(extension)) return kHasImage;
+  if (is_video_extension(extension)) return kHasVideo;
+  return is_audio_extension(extension) ? kHasAudio : 0;
 }
 
 std::optional<KeyAndExtension> split_member_path(std::string_view path) {
@@ -87,135 +185,229 @@ std::optional<KeyAndExtension> split_member_path(std::string_view path) {
   return result;
 }
 
-std::string ShardIndex::serialize() const {
-  uint64_t member_count = 0;
-  for (const ShardSample& sample : samples) member_count += sample.members.size();
-  std::string out(kMagic, sizeof kMagic), strings;
-  put<uint32_t>(out, kVersion);
-  put<uint32_t>(out, (end_mark ? 0 : kNoEndMark) | (trailing_data ? kTrailingData : 0));
-  put<uint64_t>(out, tar_size);
-  put<uint64_t>(out, tar_fingerprint);
-  put<uint64_t>(out, samples.size());
-  put<uint64_t>(out, member_count);
-  const size_t string_bytes_at = out.size();
-  put<uint64_t>(out, 0);
-  put<uint64_t>(out, 0);
-  auto intern = [&strings](const std::string& text) {
-    size_t at = strings.size();
-    strings += text;
-    if (strings.size() > UINT32_MAX) throw Error("index too large", "names of more than 4 GiB", "make smaller shards");
-    return static_cast<uint32_t>(at);
-  };
-  uint64_t first_member = 0;
-  for (const ShardSample& sample : samples) {
-    put<uint32_t>(out, intern(sample.key));
-    put<uint32_t>(out, static_cast<uint32_t>(sample.key.size()));
-    put<uint64_t>(out, first_member);
-    put<uint32_t>(out, static_cast<uint32_t>(sample.members.size()));
-    put<uint32_t>(out, sample.picture_width);
-    put<uint32_t>(out, sample.picture_height);
-    put<uint32_t>(out, sample.text_bytes);
-    put<uint32_t>(out, sample.text_code_points);
-    put<uint32_t>(out, sample.flags);
-    first_member += sample.members.size();
-  }
-  // Extensions repeat; the handful of different ones is stored once.
-  std::vector<std::pair<std::string, uint32_t>> known;
-  for (const ShardSample& sample : samples) {
-    for (const ShardMember& member : sample.members) {
-      auto at = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first == member.extension; });
-      uint32_t offset;
-      if (at != known.end()) {
-        offset = at->second;
-      } else {
-        offset = intern(member.extension);
-        if (known.size() < 64) known.emplace_back(member.extension, offset);
-      }
-      put<uint32_t>(out, offset);
-      put<uint32_t>(out, static_cast<uint32_t>(member.extension.size()));
-      put<uint64_t>(out, member.offset);
-      put<uint64_t>(out, member.size);
+std::string IndexDraft::serialize() const {
+  Strings strings;
+  TextTable labels(strings), extensions(strings);
+  std::map<Lineage, uint32_t> lineages;
+  std::string sample_rows, member_rows, media_rows, lineage_rows;
+  uint64_t members = 0, media = 0;
+  auto number_of_label = [&](const std::string& text) { return text.empty() ? 0 : labels.number(text) + 1; };
+  for (const SampleDraft& sample : samples) {
+    SampleRow out{};
+    if (members > UINT32_MAX || sample.members.size() > UINT16_MAX || sample.key.size() > kMostTextBytes)
+      throw Error("index too large", "sample " + sample.key.substr(0, 200), "make smaller shards");
+    out.first_member = static_cast<uint32_t>(members);
+    out.key_offset = strings.add(sample.key);
+    out.key_size = static_cast<uint16_t>(sample.key.size());
+    out.members = static_cast<uint16_t>(sample.members.size());
+    out.picture_width = static_cast<uint16_t>(std::min<uint32_t>(sample.picture_width, UINT16_MAX));
+    out.picture_height = static_cast<uint16_t>(std::min<uint32_t>(sample.picture_height, UINT16_MAX));
+    out.text_bytes = sample.text_bytes;
+    out.text_code_points = sample.text_code_points;
+    out.flags = sample.flags;
+    out.modalities = sample.modalities;
+    if (sample.lineage != Lineage{}) {
+      const Lineage& l = sample.lineage;
+      const auto [at, fresh] = lineages.try_emplace(l, static_cast<uint32_t>(lineages.size() + 1));
+      if (fresh)
+        put(lineage_rows, LineageRow{number_of_label(l.category), number_of_label(l.text_source), number_of_label(l.image_source),
+                                     number_of_label(l.video_source), number_of_label(l.audio_source)});
+      out.lineage = at->second;
+    }
+    if (sample.media != MediaFacts{}) {
+      const MediaFacts& m = sample.media;
+      put(media_rows, MediaRow{m.audio_samples, m.video_width, m.video_height, m.video_frames, m.video_ms, m.audio_ms,
+                               m.audio_rate, m.audio_channels, 0});
+      out.media = static_cast<uint32_t>(++media);
+    }
+    put(sample_rows, out);
+    for (const MemberDraft& member : sample.members) {
+      const uint64_t extension = extensions.number(member.extension);
+      if (member.size > kMostSize || extension > kMostExtensions || member.extension.size() > kMostTextBytes)
+        throw Error("index too large", "member " + sample.key.substr(0, 200) + "." + member.extension.substr(0, 200),
+                    "members hold less than a TiB and have at most 16 million different extensions");
+      put(member_rows, MemberRow{member.offset, member.size | extension << kSizeBits});
+      ++members;
     }
   }
-  out += strings;
-  std::string size_text;
-  put<uint64_t>(size_text, strings.size());
-  out.replace(string_bytes_at, 8, size_text);
-  std::string checksum;
-  put<uint64_t>(checksum, hash64(out));
-  out.replace(kChecksumAt, 8, checksum);
-  return out;
+  const std::string body =
+      sample_rows + member_rows + media_rows + lineage_rows + labels.rows() + extensions.rows() + strings.bytes();
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.version = kVersion;
+  header.flags = (end_mark ? 0 : kNoEndMark) | (trailing_data ? kTrailingData : 0);
+  header.tar_size = tar_size;
+  header.tar_fingerprint = tar_fingerprint;
+  header.tar_changed_ns = tar_changed_ns;
+  header.samples = samples.size();
+  header.members = members;
+  header.media = media;
+  header.lineages = lineages.size();
+  header.labels = labels.size();
+  header.extensions = extensions.size();
+  header.string_bytes = strings.bytes().size();
+  header.body_checksum = hash64(body);
+  header.header_checksum = hash64(&header, offsetof(Header, header_checksum));
+  std::string out;
+  out.reserve(sizeof header + body.size());
+  put(out, header);
+  return out + body;
 }
 
-ShardIndex ShardIndex::parse(std::string_view bytes, const std::string& where) {
-  auto refuse = [&where](const char* what) {
-    return Error("damaged shard index", where + ": " + what, "delete it; it is made anew at the next use",
-                 ExitCode::kBadData);
-  };
-  if (bytes.size() < kHeaderBytes || std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0)
-    throw refuse("not an index file");
-  Reader head(bytes.substr(sizeof kMagic));
-  const uint32_t version = head.get<uint32_t>();
-  if (version != kVersion) throw refuse("written by another version");
-  const uint32_t flags = head.get<uint32_t>();
-  ShardIndex index;
-  index.end_mark = !(flags & kNoEndMark);
-  index.trailing_data = flags & kTrailingData;
-  index.tar_size = head.get<uint64_t>();
-  index.tar_fingerprint = head.get<uint64_t>();
-  const uint64_t sample_count = head.get<uint64_t>(), member_count = head.get<uint64_t>();
-  const uint64_t string_bytes = head.get<uint64_t>(), checksum = head.get<uint64_t>();
-  std::string zeroed(bytes.substr(0, kHeaderBytes));
-  std::fill_n(zeroed.begin() + kChecksumAt, 8, '\0');
-  {
-    Hasher hasher;
-    hasher.update(zeroed.data(), zeroed.size());
-    hasher.update(bytes.data() + kHeaderBytes, bytes.size() - kHeaderBytes);
-    if (hasher.digest() != checksum) throw refuse("wrong checksum");
+std::shared_ptr<const ShardIndex> ShardIndex::open(const std::filesystem::path& path) {
+  std::shared_ptr<ShardIndex> index(new ShardIndex());
+  index->where_ = path.string();
+  FileDescriptor fd = open_file(path, O_RDONLY);
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) throw system_error("cannot stat", path.string());
+  if (!S_ISREG(info.st_mode)) index->refuse("it is no regular file");
+  const auto size = static_cast<size_t>(info.st_size);
+  if (size < sizeof(Header)) index->refuse("not an index file");
+  // A file that is replaced by a new one (all that mso does) stays as it is below this mapping.
+  void* mapping = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (mapping != MAP_FAILED) {
+    index->mapping_ = mapping;
+    index->bytes_ = {static_cast<const char*>(mapping), size};
+  } else {
+    index->owned_ = read_file(path);
+    index->bytes_ = index->owned_;
   }
-  // The checksum is no protection against malice, so every number is checked all the same.
-  const uint64_t rest = bytes.size() - kHeaderBytes;
-  if (sample_count > rest / kSampleBytes || member_count > rest / kMemberBytes || string_bytes > rest ||
-      sample_count * kSampleBytes + member_count * kMemberBytes + string_bytes != rest)
-    throw refuse("counts do not fit its size");
-  std::string_view members = bytes.substr(kHeaderBytes + sample_count * kSampleBytes);
-  std::string_view strings = bytes.substr(bytes.size() - string_bytes);
-  Reader sample_reader(bytes.substr(kHeaderBytes)), member_reader(members);
-  auto text = [&](uint32_t offset, uint32_t size) {
-    if (offset > strings.size() || size > strings.size() - offset) throw refuse("name outside the file");
-    if (size > 4096) throw refuse("name too long");
-    return std::string(strings.substr(offset, size));
-  };
-  uint64_t members_seen = 0;
-  index.samples.reserve(sample_count);
-  for (uint64_t i = 0; i < sample_count; ++i) {
-    ShardSample sample;
-    const uint32_t key_offset = sample_reader.get<uint32_t>(), key_size = sample_reader.get<uint32_t>();
-    sample.key = text(key_offset, key_size);
-    if (sample_reader.get<uint64_t>() != members_seen) throw refuse("members out of order");
-    const uint32_t count = sample_reader.get<uint32_t>();
-    if (count > member_count - members_seen) throw refuse("more members than there are");
-    sample.picture_width = sample_reader.get<uint32_t>();
-    sample.picture_height = sample_reader.get<uint32_t>();
-    sample.text_bytes = sample_reader.get<uint32_t>();
-    sample.text_code_points = sample_reader.get<uint32_t>();
-    sample.flags = sample_reader.get<uint32_t>();
-    sample.members.reserve(count);
-    for (uint32_t k = 0; k < count; ++k) {
-      ShardMember member;
-      const uint32_t offset = member_reader.get<uint32_t>(), size = member_reader.get<uint32_t>();
-      member.extension = text(offset, size);
-      member.offset = member_reader.get<uint64_t>();
-      member.size = member_reader.get<uint64_t>();
-      if (member.offset > index.tar_size || member.size > index.tar_size - member.offset)
-        throw refuse("member outside the archive");
-      sample.members.push_back(std::move(member));
-    }
-    members_seen += count;
-    index.samples.push_back(std::move(sample));
-  }
-  if (members_seen != member_count) throw refuse("members of no sample");
+  index->read_header();
   return index;
+}
+
+std::shared_ptr<const ShardIndex> ShardIndex::from_bytes(std::string bytes, const std::string& where) {
+  std::shared_ptr<ShardIndex> index(new ShardIndex());
+  index->where_ = where;
+  index->owned_ = std::move(bytes);
+  index->bytes_ = index->owned_;
+  index->read_header();
+  return index;
+}
+
+ShardIndex::~ShardIndex() {
+  if (mapping_) ::munmap(mapping_, bytes_.size());
+}
+
+void ShardIndex::refuse(const char* what) const {
+  throw Error("damaged shard index", where_ + ": " + what, "delete it; it is made anew at the next use", ExitCode::kBadData);
+}
+
+void ShardIndex::read_header() {
+  if (bytes_.size() < sizeof(Header) || std::memcmp(bytes_.data(), kMagic, sizeof kMagic) != 0) refuse("not an index file");
+  const auto header = row<Header>(bytes_, 0);
+  if (header.version != kVersion) refuse("written by another version");
+  if (header.header_checksum != hash64(bytes_.data(), offsetof(Header, header_checksum))) refuse("wrong checksum");
+  samples_ = header.samples;
+  members_ = header.members;
+  media_ = header.media;
+  lineages_ = header.lineages;
+  labels_ = header.labels;
+  extensions_ = header.extensions;
+  tar_size_ = header.tar_size;
+  tar_fingerprint_ = header.tar_fingerprint;
+  tar_changed_ns_ = header.tar_changed_ns;
+  checksum_ = header.body_checksum;
+  end_mark_ = !(header.flags & kNoEndMark);
+  trailing_data_ = header.flags & kTrailingData;
+  std::string_view rest = bytes_.substr(sizeof(Header));
+  auto take = [&](uint64_t count, size_t bytes) {
+    if (count > rest.size() / bytes) refuse("counts do not fit its size");
+    const std::string_view table = rest.substr(0, count * bytes);
+    rest.remove_prefix(table.size());
+    return table;
+  };
+  sample_table_ = take(samples_, sizeof(SampleRow));
+  member_table_ = take(members_, sizeof(MemberRow));
+  media_table_ = take(media_, sizeof(MediaRow));
+  lineage_table_ = take(lineages_, sizeof(LineageRow));
+  label_table_ = take(labels_, sizeof(TextRow));
+  extension_table_ = take(extensions_, sizeof(TextRow));
+  strings_ = take(header.string_bytes, 1);
+  if (!rest.empty()) refuse("counts do not fit its size");
+}
+
+void ShardIndex::verify() const {
+  int state = verified_.load(std::memory_order_acquire);
+  if (state == 0) {  // several threads at once do the work twice, with the same result
+    state = hash64(bytes_.data() + sizeof(Header), bytes_.size() - sizeof(Header)) == checksum_ ? 1 : 2;
+    verified_.store(state, std::memory_order_release);
+  }
+  if (state == 2) refuse("wrong checksum");
+}
+
+std::string_view ShardIndex::text(uint32_t offset, uint32_t size) const {
+  if (offset > strings_.size() || size > strings_.size() - offset) refuse("name outside the file");
+  if (size > kMostTextBytes) refuse("name too long");
+  return strings_.substr(offset, size);
+}
+
+std::string_view ShardIndex::label(uint32_t number) const {
+  if (number == 0) return {};
+  if (number > labels_) refuse("label outside the file");
+  const auto at = row<TextRow>(label_table_, number - 1);
+  return text(at.offset, at.size);
+}
+
+ShardSample ShardIndex::sample(uint64_t i) const {
+  verify();
+  if (i >= samples_) refuse("no such sample");
+  // The checksum is no protection against malice, so every number is checked all the same.
+  const auto from = row<SampleRow>(sample_table_, i);
+  ShardSample sample;
+  sample.key = text(from.key_offset, from.key_size);
+  sample.picture_width = from.picture_width;
+  sample.picture_height = from.picture_height;
+  sample.text_bytes = from.text_bytes;
+  sample.text_code_points = from.text_code_points;
+  sample.flags = from.flags;
+  sample.modalities = from.modalities;
+  if (from.first_member > members_ || from.members > members_ - from.first_member) refuse("more members than there are");
+  sample.members.reserve(from.members);
+  for (uint32_t k = 0; k < from.members; ++k) {
+    const auto member = row<MemberRow>(member_table_, uint64_t{from.first_member} + k);
+    const uint64_t size = member.size_and_extension & kMostSize, extension = member.size_and_extension >> kSizeBits;
+    if (extension >= extensions_) refuse("extension outside the file");
+    if (member.offset > tar_size_ || size > tar_size_ - member.offset) refuse("member outside the archive");
+    const auto name = row<TextRow>(extension_table_, extension);
+    sample.members.push_back({text(name.offset, name.size), member.offset, size});
+  }
+  if (from.lineage > 0) {
+    if (from.lineage > lineages_) refuse("lineage outside the file");
+    const auto l = row<LineageRow>(lineage_table_, from.lineage - 1);
+    sample.lineage = {label(l.category), label(l.text), label(l.image), label(l.video), label(l.audio)};
+  }
+  if (from.media > 0) {
+    if (from.media > media_) refuse("media facts outside the file");
+    const auto m = row<MediaRow>(media_table_, from.media - 1);
+    sample.media = {m.video_width, m.video_height, m.video_frames, m.video_ms, m.audio_ms, m.audio_samples, m.audio_rate,
+                    m.audio_channels};
+  }
+  return sample;
+}
+
+IndexDraft ShardIndex::draft() const {
+  IndexDraft draft{tar_size_, tar_fingerprint_, tar_changed_ns_, end_mark_, trailing_data_, {}};
+  draft.samples.reserve(samples_);
+  for (uint64_t i = 0; i < samples_; ++i) {
+    const ShardSample from = sample(i);
+    SampleDraft to;
+    to.key = from.key;
+    for (const ShardMember& member : from.members)
+      to.members.push_back({std::string(member.extension), member.offset, member.size});
+    to.picture_width = from.picture_width;
+    to.picture_height = from.picture_height;
+    to.text_bytes = from.text_bytes;
+    to.text_code_points = from.text_code_points;
+    to.flags = from.flags;
+    to.modalities = from.modalities;
+    const LineageView& l = from.lineage;
+    to.lineage = {std::string(l.category), std::string(l.text_source), std::string(l.image_source),
+                  std::string(l.video_source), std::string(l.audio_source)};
+    to.media = from.media;
+    draft.samples.push_back(std::move(to));
+  }
+  return draft;
 }
 
 uint64_t fingerprint_tar(int fd, uint64_t size, const std::filesystem::path& path) {

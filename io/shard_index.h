@@ -1,9 +1,12 @@
 // The index beside a shard (`shard-000000.tar` → `shard-000000.idx`): which samples the tar holds, where their members
-// lie, and what planning needs to know about them without decoding: picture size and caption length.
+// lie, and what planning needs to know about them without decoding. The file is mapped and shared by all processes of a
+// node; samples are views into it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,30 +26,72 @@ enum SampleFlag : uint32_t {
 };
 constexpr uint32_t kSampleUnusable = kSampleDuplicateMember | kSampleTruncated | kSampleBadMember | kSampleOddName;
 
+// What a sample holds, by the extensions of its members.
+enum ModalityBit : uint8_t { kHasText = 1, kHasImage = 2, kHasVideo = 4, kHasAudio = 8 };
+
+// Where a sample comes from, for lineage: from its .json where that says so, the category else from the folder of its
+// key. Empty: not known.
+template <typename Text>
+struct LineageOf {
+  Text category, text_source, image_source, video_source, audio_source;
+  bool operator==(const LineageOf&) const = default;
+  auto operator<=>(const LineageOf&) const = default;
+};
+using Lineage = LineageOf<std::string>;
+using LineageView = LineageOf<std::string_view>;
+
+// What headers say of video and sound where reading them is cheap; 0: not known.
+struct MediaFacts {
+  uint32_t video_width = 0, video_height = 0;  // as stored
+  uint32_t video_frames = 0;
+  uint32_t video_ms = 0, audio_ms = 0;
+  uint64_t audio_samples = 0;  // of one channel
+  uint32_t audio_rate = 0, audio_channels = 0;
+  bool operator==(const MediaFacts&) const = default;
+};
+
+// True for the extensions that ShardSample::picture(), video() and audio() look for.
+bool is_picture_extension(std::string_view extension);
+bool is_video_extension(std::string_view extension);
+bool is_audio_extension(std::string_view extension);
+// ModalityBit of a member by its extension: text for txt and json; 0 for all others.
+uint8_t modality_of_extension(std::string_view extension);
+
 // One file of a sample.
-struct ShardMember {
-  std::string extension;  // lower case, without the dot: "jpg", "txt", "seg.png"
-  uint64_t offset = 0;    // of its first byte in the tar
-  uint64_t size = 0;      // bytes
+template <typename Text>
+struct MemberOf {
+  Text extension;       // lower case, without the dot: "jpg", "txt", "seg.png"
+  uint64_t offset = 0;  // of its first byte in the tar
+  uint64_t size = 0;    // bytes
 };
 
 // All members whose path shares the key: the path up to the first dot of its last component (WebDataset's rule).
-struct ShardSample {
-  std::string key;
-  std::vector<ShardMember> members;  // in the order of the tar
+template <typename Text>
+struct SampleOf {
+  Text key;
+  std::vector<MemberOf<Text>> members;  // in the order of the tar
   uint32_t picture_width = 0, picture_height = 0;  // as stored, EXIF orientation applied; 0: no picture or unknown
   uint32_t text_bytes = 0;                         // of the .txt member, 0 without one
   uint32_t text_code_points = 0;
-  uint32_t flags = 0;  // SampleFlag
+  uint32_t flags = 0;      // SampleFlag
+  uint8_t modalities = 0;  // ModalityBit
+  LineageOf<Text> lineage;
+  MediaFacts media;
 
-  // nullptr where the sample has none.
-  const ShardMember* find(std::string_view extension) const;
+  // Points into `members`; nullptr where the sample has none.
+  const MemberOf<Text>* find(std::string_view extension) const;
   // The picture that is trained on: the first of jpg, jpeg, png, webp, bmp, gif, tif, tiff that exists.
-  const ShardMember* picture() const;
+  const MemberOf<Text>* picture() const;
+  const MemberOf<Text>* video() const;  // the first of mp4, webm, mkv, mov, avi, m4v, mpg, mpeg, ogv, flv, ts, wmv
+  const MemberOf<Text>* audio() const;  // the first of wav, flac, ogg, opus, mp3, m4a, aac, oga, aif, aiff, wma
 };
 
-// True for the extensions picture() looks for.
-bool is_picture_extension(std::string_view extension);
+// Views into an index; they live as long as it does. A pointer that find() gives lives as long as its ShardSample.
+using ShardMember = MemberOf<std::string_view>;
+using ShardSample = SampleOf<std::string_view>;
+// The same while an index is made.
+using MemberDraft = MemberOf<std::string>;
+using SampleDraft = SampleOf<std::string>;
 
 // Splits a tar path by WebDataset's rule: {"dir/name", "seg.png"} for "dir/name.seg.PNG". Nothing for what is no member
 // of a sample: no dot, a name that begins with a dot, and `__meta__` files. A leading "./" is dropped.
@@ -55,18 +100,67 @@ struct KeyAndExtension {
 };
 std::optional<KeyAndExtension> split_member_path(std::string_view path);
 
-struct ShardIndex {
+// A new index before it is written.
+struct IndexDraft {
   uint64_t tar_size = 0;         // bytes of the whole archive
   uint64_t tar_fingerprint = 0;  // fingerprint_tar() of it
+  int64_t tar_changed_ns = 0;    // its modification time where that can be trusted (see index_file.h), else 0
   bool end_mark = true;          // false: the archive ends without its two zero blocks (truncated)
   bool trailing_data = false;    // something stands behind the end mark; it was not read
-  std::vector<ShardSample> samples;
+  std::vector<SampleDraft> samples;
 
-  // Bytes of an .idx file: magic, version, counts, XXH3 checksum, records, strings; little endian.
+  // Bytes of an .idx file. Error for what the format cannot hold (names of more than 4 GiB, members of a TiB).
   std::string serialize() const;
-  // Error (kBadData) naming `where` for anything but bytes that serialize() wrote: every count, length, offset and the
-  // checksum are checked, so a hostile file can at most be refused.
-  static ShardIndex parse(std::string_view bytes, const std::string& where);
+};
+
+// The index of a shard, over a mapped file or over bytes in memory. Opening looks at the header alone, however many
+// samples there are; the rest is checked when the first sample is asked for (a checksum over the file), and every
+// number is checked against the file's bounds as it is used, so that a damaged or hostile file can at most be refused.
+// Thread-safe.
+class ShardIndex {
+ public:
+  // Maps the file (reads it where mapping is not possible). Error (kBadData) naming the path where the header is not one
+  // that this version wrote.
+  static std::shared_ptr<const ShardIndex> open(const std::filesystem::path& path);
+  static std::shared_ptr<const ShardIndex> from_bytes(std::string bytes, const std::string& where);
+  ~ShardIndex();
+  ShardIndex(const ShardIndex&) = delete;
+  ShardIndex& operator=(const ShardIndex&) = delete;
+
+  uint64_t size() const { return samples_; }
+  uint64_t tar_size() const { return tar_size_; }
+  uint64_t tar_fingerprint() const { return tar_fingerprint_; }
+  int64_t tar_changed_ns() const { return tar_changed_ns_; }
+  bool end_mark() const { return end_mark_; }
+  bool trailing_data() const { return trailing_data_; }
+  // XXH3 of everything but the header: what a side file (embeddings, neighbours) belongs to.
+  uint64_t checksum() const { return checksum_; }
+  bool mapped() const { return mapping_ != nullptr; }
+  uint64_t bytes() const { return bytes_.size(); }
+
+  // Error (kBadData) where the content does not fit its checksum. Remembered: reading it all happens once.
+  void verify() const;
+  // verify()s first. Error (kBadData) for a number outside the file or the tar, and for i ≥ size().
+  ShardSample sample(uint64_t i) const;
+  // Every sample again as when the index was made.
+  IndexDraft draft() const;
+
+ private:
+  ShardIndex() = default;
+  void read_header();
+  [[noreturn]] void refuse(const char* what) const;
+  std::string_view text(uint32_t offset, uint32_t size) const;
+  std::string_view label(uint32_t number) const;
+
+  std::string where_, owned_;
+  void* mapping_ = nullptr;
+  std::string_view bytes_;
+  uint64_t samples_ = 0, members_ = 0, extensions_ = 0, labels_ = 0, lineages_ = 0, media_ = 0;
+  std::string_view sample_table_, member_table_, extension_table_, label_table_, lineage_table_, media_table_, strings_;
+  uint64_t tar_size_ = 0, tar_fingerprint_ = 0, checksum_ = 0;
+  int64_t tar_changed_ns_ = 0;
+  bool end_mark_ = true, trailing_data_ = false;
+  mutable std::atomic<int> verified_ = 0;  // 1: good, 2: damaged
 };
 
 // XXH3 of the size and three stretches of 16 KiB of the file (start, middle, end): notices a shard that was replaced

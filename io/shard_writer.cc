@@ -3,6 +3,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -79,7 +80,12 @@ void ShardWriter::close_shard() {
   const uint64_t size = std::filesystem::file_size(path_);
   bytes_ += size;
   closed_.push_back({path_.filename().string(), size, shard_samples_});
-  write_file_durably(index_path(path_), build_index(path_).serialize());
+  IndexDraft index = build_index(path_);
+  // Written by this process alone and not touched again: its time is right though it is young.
+  struct stat info;
+  if (::stat(path_.c_str(), &info) != 0) throw system_error("cannot stat", path_.string());
+  index.tar_changed_ns = int64_t{1'000'000'000} * info.st_mtim.tv_sec + info.st_mtim.tv_nsec;
+  write_file_durably(index_path(path_), index.serialize());
   ++shards_;
   shard_samples_ = shard_bytes_ = 0;
 }

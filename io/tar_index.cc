@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "io/image.h"
 
 namespace mso {
@@ -27,7 +28,7 @@ struct ArchiveCloser {
 };
 
 // libarchive's source over pread: `skip` and `seek` move the position, so that members are not read while indexing.
-struct Source {
+struct TarSource {
   int fd;
   uint64_t position = 0, size = 0;
   std::vector<char> buffer = std::vector<char>(1 << 16);
@@ -35,7 +36,7 @@ struct Source {
 };
 
 la_ssize_t source_read(archive*, void* client, const void** buffer) {
-  Source& source = *static_cast<Source*>(client);
+  TarSource& source = *static_cast<TarSource*>(client);
   *buffer = source.buffer.data();
   for (;;) {
     ssize_t n = ::pread(source.fd, source.buffer.data(), source.buffer.size(), static_cast<off_t>(source.position));
@@ -50,7 +51,7 @@ la_ssize_t source_read(archive*, void* client, const void** buffer) {
 }
 
 la_int64_t source_skip(archive*, void* client, la_int64_t request) {
-  Source& source = *static_cast<Source*>(client);
+  TarSource& source = *static_cast<TarSource*>(client);
   // Only forward and never past the end, so that a cut archive is noticed.
   uint64_t left = source.size > source.position ? source.size - source.position : 0;
   uint64_t step = request <= 0 ? 0 : std::min<uint64_t>(static_cast<uint64_t>(request), left);
@@ -95,7 +96,7 @@ class Builder {
       samples_.emplace_back();
       samples_.back().key = split->key;
     }
-    ShardSample& sample = samples_[at->second];
+    SampleDraft& sample = samples_[at->second];
     if (!fresh && at->second != last_) sample.flags |= kSampleMerged;
     last_ = at->second;
     if (!usable) sample.flags |= kSampleBadMember;
@@ -106,11 +107,12 @@ class Builder {
     if (sample.members.size() >= limits_.members_of_sample)
       throw refuse("too many members with the key '" + split->key + "'", "the key ends at the first dot of a name");
     if (!usable) offset = size = 0;
+    sample.modalities |= modality_of_extension(split->extension);
     sample.members.push_back({std::move(split->extension), offset, size});
   }
 
   // The member a hard link points at, if it came before.
-  const ShardMember* find(std::string_view path) const {
+  const MemberDraft* find(std::string_view path) const {
     std::optional<KeyAndExtension> split = split_member_path(path);
     if (!split) return nullptr;
     auto at = by_key_.find(split->key);
@@ -121,22 +123,23 @@ class Builder {
     if (!samples_.empty()) samples_[last_].flags |= kSampleTruncated;
   }
 
-  std::vector<ShardSample> finish() {
-    for (ShardSample& sample : samples_) describe(sample);
+  std::vector<SampleDraft> finish() {
+    for (SampleDraft& sample : samples_) describe(sample);
     return std::move(samples_);
   }
 
  private:
   // Picture size, caption length, and names that would make half a sample.
-  void describe(ShardSample& sample) const {
-    const ShardMember* picture = sample.picture();
-    const ShardMember* text = sample.find("txt");
-    for (const ShardMember& member : sample.members) {
+  void describe(SampleDraft& sample) const {
+    const MemberDraft* picture = sample.picture();
+    const MemberDraft* text = sample.find("txt");
+    for (const MemberDraft& member : sample.members) {
       size_t dot = member.extension.rfind('.');
       if (dot == std::string::npos) continue;
       std::string_view last = std::string_view(member.extension).substr(dot + 1);
       if ((!picture && is_picture_extension(last)) || (!text && last == "txt")) sample.flags |= kSampleOddName;
     }
+    describe_origin(sample);
     if (sample.flags & kSampleUnusable) return;
     if (picture) {
       std::optional<ImageInfo> found = probe(*picture);
@@ -162,8 +165,34 @@ class Builder {
     }
   }
 
+  // Category and sources: what the .json says, for the category else the folder of the key.
+  void describe_origin(SampleDraft& sample) const {
+    if (const MemberDraft* json = sample.find("json"); json && json->size <= limits_.json_bytes) {
+      std::string content(json->size, '\0');
+      content.resize(read_some(fd_, content.data(), content.size(), json->offset));
+      try {
+        const auto document = parse_shallow_json(content);
+        auto take = [&](const char* key, std::string& into) {
+          if (const auto at = document.find(key); at != document.end() && at->is_string()) into = at->get<std::string>();
+          if (into.size() > limits_.path_bytes) into.clear();
+        };
+        if (document.is_object()) {
+          take("category", sample.lineage.category);
+          take("text_source", sample.lineage.text_source);
+          take("image_source", sample.lineage.image_source);
+          take("video_source", sample.lineage.video_source);
+          take("audio_source", sample.lineage.audio_source);
+        }
+      } catch (const std::exception&) {  // `mso data verify` names it where it matters
+      }
+    }
+    if (sample.lineage.category.empty())
+      if (const size_t slash = sample.key.rfind('/'); slash != std::string::npos)
+        sample.lineage.category = sample.key.substr(0, slash);
+  }
+
   // From the start of the file, for a header needs no more; from all of it where an odd one does.
-  std::optional<ImageInfo> probe(const ShardMember& picture) const {
+  std::optional<ImageInfo> probe(const MemberDraft& picture) const {
     for (uint64_t most : {uint64_t{1} << 16, uint64_t{1} << 26}) {
       std::vector<std::byte> bytes(std::min(picture.size, most));
       bytes.resize(read_some(fd_, bytes.data(), bytes.size(), picture.offset));
@@ -179,28 +208,37 @@ class Builder {
   const std::filesystem::path& tar_;
   int fd_;
   const TarIndexLimits& limits_;
-  std::vector<ShardSample> samples_;
+  std::vector<SampleDraft> samples_;
   std::unordered_map<std::string, size_t> by_key_;
   size_t last_ = 0;
   uint64_t members_ = 0;
 };
 
+// A file changed again within one tick of the clock keeps its time, so only one that is at rest can be told by it.
+int64_t trusted_change_time(const timespec& changed) {
+  timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  const int64_t then = int64_t{1'000'000'000} * changed.tv_sec + changed.tv_nsec;
+  return int64_t{1'000'000'000} * now.tv_sec + now.tv_nsec - then > 2'000'000'000 ? then : 0;
+}
+
 }  // namespace
 
-ShardIndex build_index(const std::filesystem::path& tar, const TarIndexLimits& limits) {
+IndexDraft build_index(const std::filesystem::path& tar, const TarIndexLimits& limits) {
   FileDescriptor fd = open_file(tar, O_RDONLY);
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) throw system_error("cannot stat", tar.string());
   if (!S_ISREG(info.st_mode))
     throw Error("not a shard", tar.string() + " is no regular file", "give a .tar file", ExitCode::kBadData);
 
-  ShardIndex index;
+  IndexDraft index;
   index.tar_size = static_cast<uint64_t>(info.st_size);
+  index.tar_changed_ns = trusted_change_time(info.st_mtim);
   index.tar_fingerprint = fingerprint_tar(fd.get(), index.tar_size, tar);
   Builder builder(tar, fd.get(), limits);
   if (index.tar_size == 0) throw builder.refuse("not a tar archive: the file is empty", "pack the shard again");
 
-  Source source{fd.get(), 0, index.tar_size};
+  TarSource source{fd.get(), 0, index.tar_size};
   std::unique_ptr<archive, ArchiveCloser> reader(archive_read_new());
   if (!reader) throw std::bad_alloc();
   archive_read_support_format_tar(reader.get());
@@ -239,8 +277,8 @@ ShardIndex build_index(const std::filesystem::path& tar, const TarIndexLimits& l
     const auto type = archive_entry_filetype(entry);
     const bool sparse = archive_entry_sparse_count(entry) > 0;
     if (link) {
-      const ShardMember* target = builder.find(link);
-      const ShardMember copy = target ? *target : ShardMember{};
+      const MemberDraft* target = builder.find(link);
+      const MemberDraft copy = target ? *target : MemberDraft{};
       builder.add(path, copy.offset, copy.size, target != nullptr);
     } else if (type == AE_IFREG) {
       if (declared < 0 || offset > index.tar_size || size > index.tar_size - offset) {

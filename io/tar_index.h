@@ -1,4 +1,4 @@
-// Reads the headers of a tar shard (ustar, pax, GNU long names; by libarchive) into a ShardIndex.
+// Reads the headers of a tar shard (ustar, pax, GNU long names; by libarchive) into an IndexDraft.
 #pragma once
 
 #include <filesystem>
@@ -13,6 +13,7 @@ struct TarIndexLimits {
   uint64_t members_of_sample = 256;
   uint64_t path_bytes = 4096;              // of one member
   uint64_t text_bytes = 1u << 20;          // caption members up to this are read to count code points
+  uint64_t json_bytes = 1u << 18;          // .json members up to this are read for category and sources
   int picture_side = 65535;                // pixels
 };
 
@@ -23,6 +24,6 @@ struct TarIndexLimits {
 // - an archive that is cut, or ends without its end mark: samples before the cut are whole, the last one is
 //   kSampleTruncated (unusable), since members may be missing behind it.
 // Error (kBadData) where not even the first header is a tar's, or a limit is passed.
-ShardIndex build_index(const std::filesystem::path& tar, const TarIndexLimits& limits = {});
+IndexDraft build_index(const std::filesystem::path& tar, const TarIndexLimits& limits = {});
 
 }  // namespace mso

@@ -43,12 +43,22 @@ struct HealingConfig {
   int64_t cap_minimum = 0;    // so many lost samples of a category are always allowed
   bool operator==(const HealingConfig&) const = default;
 };
+struct ShardCacheConfig {
+  std::string path;       // empty: no cache
+  int64_t max_bytes = 0;  // of all ranks of a node together
+  std::string fill;       // always | slow
+  bool operator==(const ShardCacheConfig&) const = default;
+};
 struct MdpConfig {
   PrefetchDepth prefetch_depth;
   BatchRecipe batch_recipe;
   int64_t defer_after_ms = 0;        // how long a step waits for a late sample; 0: to the end
   double skip_sample_threshold = 0;  // least cosine similarity of a replacement
   HealingConfig healing;
+  nlohmann::json nvme, sources;  // name → place; modality → folder or list of folders (objects)
+  int64_t latency_limit_ms = 0, read_deadline_ms = 0;
+  int64_t read_ahead_bytes = 0;  // of a rank, while a source is slow
+  ShardCacheConfig cache;
   bool operator==(const MdpConfig&) const = default;
 };
 

@@ -170,6 +170,27 @@ std::vector<ConfigKey> make_schema() {
       Row("mdp.healing.cap_minimum", FIELD(mdp.healing.cap_minimum), 3,
           "So many lost samples of a category never stop a run, however small the category is.")
           .at_least(0).at_most(1e9).not_in_force().safe(),
+      Row("mdp.nvme", FIELD(mdp.nvme), json::object(),
+          "NVMe sources: name to mount point or block device, for nvme://NAME/FOLDER paths; checked to be NVMe.").safe(),
+      Row("mdp.sources", FIELD(mdp.sources), json::object(),
+          "Folders that hold the same shards as data.path: text, image, video, audio or any, to one or a list, first one "
+          "first; data.path is the last resort.").safe(),
+      Row("mdp.latency_limit_ms", FIELD(mdp.latency_limit_ms), 100,
+          "A source whose reads take longer (99th percentile of five seconds) is slow: cache first, read ahead.")
+          .at_least(1).at_most(600e3).safe(),
+      Row("mdp.read_deadline_ms", FIELD(mdp.read_deadline_ms), 10000,
+          "A read that takes longer is given up and tried elsewhere, else the sample is left out.")
+          .at_least(10).at_most(600e3).safe(),
+      Row("mdp.read_ahead_bytes", FIELD(mdp.read_ahead_bytes), 268435456,
+          "Memory of a rank for data read ahead while a source is slow and there is no cache.")
+          .bytes().at_least(0).at_most(kMaxCount).safe(),
+      Row("mdp.cache.path", FIELD(mdp.cache.path), "",
+          "Folder on a local disk in which shards are cached, shared by the ranks of a node; empty: no cache.").safe(),
+      Row("mdp.cache.max_bytes", FIELD(mdp.cache.max_bytes), 68719476736,
+          "Size of the cache at most, of all ranks of a node together.").bytes().at_least(4194304).at_most(kMaxCount).safe(),
+      Row("mdp.cache.fill", FIELD(mdp.cache.fill), "always",
+          "When the cache is filled ahead: always, at a low rate while sources are healthy; or only while one is slow.")
+          .one_of({"always", "slow"}).safe(),
       // ---- hpgc ----
       Row("hpgc.precision_routing.vit_encoder", FIELD(hpgc.precision_routing.vit_encoder), "fp16",
           "Precision of vision encoders; read by train.precision: routed.")

@@ -114,7 +114,7 @@ int run_ls(const std::vector<std::string>& paths) {
                                    {"shard", dataset->shard_path(dataset->locate(id).shard).filename().string()},
                                    {"key", sample.key}};
     for (const ShardMember& member : sample.members)
-      json["members"][member.extension] = {{"offset", member.offset}, {"size", member.size}};
+      json["members"][std::string(member.extension)] = {{"offset", member.offset}, {"size", member.size}};
     if (sample.picture_width > 0) json["picture"] = {sample.picture_width, sample.picture_height};
     if (sample.find("txt")) json["characters"] = sample.text_code_points;
     if (sample.flags & kSampleMerged) json["not_adjacent"] = true;

@@ -61,8 +61,8 @@ int run(const IndexArguments& arguments) {
   const auto dataset = Dataset::open(arguments.paths);
   for (uint32_t k = 0; k < dataset->shard_count(); ++k) {
     const bool stored = std::ifstream(index_path(dataset->shard_path(k))).good();
-    std::cout << dataset->shard_path(k).string() << ": " << dataset->shard_index(k).samples.size() << " samples"
-              << (dataset->shard_index(k).end_mark ? "" : ", truncated") << (stored ? "" : ", index not stored") << "\n";
+    std::cout << dataset->shard_path(k).string() << ": " << dataset->shard_index(k).size() << " samples"
+              << (dataset->shard_index(k).end_mark() ? "" : ", truncated") << (stored ? "" : ", index not stored") << "\n";
   }
   if (!arguments.embed.empty()) embed(*dataset, arguments);
   return 0;

@@ -12,6 +12,7 @@
 #include "exec/model_setup.h"
 #include "io/dataset.h"
 #include "io/healing.h"
+#include "io/storage_options.h"
 #endif
 
 namespace mso {
@@ -28,10 +29,11 @@ struct PlanOptions : ConfigOptions {
 nlohmann::json checked_model(const Config& config, std::vector<std::string>& notes) {
 #ifdef MSO_HAVE_IO
   const ModelInputs inputs = check_model_inputs(config);
-  auto missing = [](const std::vector<std::string>& paths) {
+  const StorageOptions storage = storage_options(config);
+  auto missing = [&](const std::vector<std::string>& paths) {
     std::error_code ignored;
     for (const std::string& path : paths)
-      if (!std::filesystem::exists(path, ignored)) return path;
+      if (!std::filesystem::exists(local_path(path, storage.nvme), ignored)) return path;
     return std::string();
   };
   for (const auto* paths : {&config.data.path, &config.data.eval_path}) {
@@ -40,7 +42,7 @@ nlohmann::json checked_model(const Config& config, std::vector<std::string>& not
       continue;
     }
     if (paths->empty()) continue;
-    const uint32_t shards = Dataset::check_files(*paths);
+    const uint32_t shards = Dataset::check_files(*paths, storage.nvme);
     if (paths == &config.data.path && config.data.eval_path.empty() && config.data.eval_shards > 0)
       Dataset::check_split(shards, static_cast<uint32_t>(config.data.eval_shards));
   }

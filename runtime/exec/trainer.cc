@@ -25,6 +25,7 @@ namespace {
 constexpr uint64_t kMaxSkippedUpdates = 20;
 // Steps in a row of which no sample could be used, before the run ends.
 constexpr uint64_t kMaxEmptySteps = 3;
+constexpr double kStorageRecordEveryS = 10;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -353,6 +354,7 @@ bool Trainer::train_step() {
   // After the step's line: a state that can be resumed from has its step in the diary.
   if (decision.levels != 0) checkpoints_->begin(decision.levels, state_view());
   record_checkpoint_events();
+  record_storage();
   empty_steps_ = sums.labels > 0 ? 0 : empty_steps_ + 1;
   if (empty_steps_ >= kMaxEmptySteps)
     throw AgreedError("nothing to train on", std::to_string(empty_steps_) + " steps in a row without a label",
@@ -456,6 +458,35 @@ void Trainer::record_checkpoint_events() {
   }
 }
 
+void Trainer::record_storage(bool end) {
+  const std::vector<StorageEvent> events = parts_.storage->take_events();  // every rank has logged its own
+  if (!is_recorder()) return;
+  for (const StorageEvent& event : events) record_incident(event.kind, event.message);
+  const double now = MetricsWriter::now();
+  if (!end && events.empty() && now - storage_recorded_ < kStorageRecordEveryS) return;
+  storage_recorded_ = now;
+  const StorageStatus status = parts_.storage->status();
+  for (const SourceStatus& source : status.sources) {
+    StorageRecord record;
+    record.step = static_cast<int64_t>(step_);
+    record.attempt = static_cast<int>(attempt_);
+    record.source = source.name;
+    record.state = to_string(source.state);
+    record.reads = static_cast<int64_t>(source.reads);
+    record.bytes = static_cast<int64_t>(source.bytes);
+    record.p50_ms = 1e3 * source.p50_s;
+    record.p99_ms = 1e3 * source.p99_s;
+    record.errors = static_cast<int64_t>(source.errors);
+    record.cached = static_cast<int64_t>(source.cached);
+    record.missed = static_cast<int64_t>(source.missed);
+    record.elsewhere = static_cast<int64_t>(source.elsewhere);
+    record.given_up = static_cast<int64_t>(source.given_up);
+    record.cache_bytes = static_cast<int64_t>(status.cache_bytes);
+    record.cache_fills = static_cast<int64_t>(status.cache.fills);
+    metrics_->write(record);
+  }
+}
+
 void Trainer::record_incident(const std::string& kind, const std::string& message) {
   if (!is_recorder()) return;
   IncidentRecord record;
@@ -477,6 +508,7 @@ std::string Trainer::state_hash() {
 ExitCode Trainer::end(ExitCode code, const std::string& message) {
   if (is_recorder()) {
     if (progress_) progress_->finish();
+    record_storage(true);
     EndRecord record;
     record.attempt = static_cast<int>(attempt_);
     record.step = static_cast<int64_t>(step_);

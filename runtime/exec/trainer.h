@@ -36,6 +36,7 @@ struct TrainingParts {
   CheckpointSettings checkpoint_settings;
   std::unique_ptr<TrainingGraph> graph;       // its weights are zero until fill_weights or a snapshot
   std::function<void(bool trainable)> fill_weights;  // initial values: of what is frozen, and of what trains where asked
+  std::shared_ptr<Storage> storage;
   std::unique_ptr<DataLoader> loader;
   std::shared_ptr<const SampleAssembler> held_out;  // null: no evaluation
   int decoder_threads = 1;
@@ -69,6 +70,8 @@ class Trainer {
   void evaluate();
   StateView state_view() const;
   void record_checkpoint_events();
+  // What became of the sources of data: changes at once, counters every few seconds and at the end.
+  void record_storage(bool end = false);
   void record_incident(const std::string& kind, const std::string& message);
   ExitCode end(ExitCode code, const std::string& message);
   bool is_recorder() const { return world_.rank() == 0; }
@@ -100,6 +103,7 @@ class Trainer {
   std::unique_ptr<TensorBoardWriter> tensorboard_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Ledger> ledger_file_;
+  double storage_recorded_ = 0;  // Unix seconds
 };
 
 }  // namespace mso

@@ -13,6 +13,7 @@
 #include "exec/node_preparations.h"
 #include "exec/rank_zero.h"
 #include "io/picture_decoder.h"
+#include "io/storage_options.h"
 #include "node/ram_disk.h"
 #include "node/thread_place.h"
 #include "plan/model_summary.h"
@@ -48,11 +49,12 @@ std::vector<uint64_t> samples_of_entries(const Dataset& data, const std::vector<
     const fs::path& path = data.shard_path(shard);
     const auto holds = [&](const std::string& entry) {
       std::error_code ignored;
-      return path == fs::path(entry) || fs::equivalent(path.parent_path(), entry, ignored);
+      const fs::path place = local_path(entry, data.storage().options().nvme);
+      return path == place || fs::equivalent(path.parent_path(), place, ignored);
     };
     while (at < entries.size() && !holds(entries[at])) ++at;
     if (at == entries.size()) break;  // cannot be: shards come in the order of the entries
-    counts[at] += data.shard_index(shard).samples.size();
+    counts[at] += data.shard_index(shard).size();
   }
   return counts;
 }
@@ -110,16 +112,23 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   together(ranks, patience_s, [&] { inputs = check_model_inputs(config); });
   inputs.options.values = false;  // a snapshot has them, or the trainer asks for them
   const LlavaConfig& model = inputs.model;
+  together(ranks, patience_s, [&] { parts.storage = std::make_shared<Storage>(storage_options(config)); });
   // Rank 0 first: it writes the indexes that are missing, the others read them.
   auto open_data = [&](const std::vector<std::string>& paths) {
     std::shared_ptr<const Dataset> data;
-    on_rank_zero(ranks, patience_s, [&] { data = Dataset::open(paths); });
+    on_rank_zero(ranks, patience_s, [&] { data = Dataset::open(paths, parts.storage); });
     together(ranks, patience_s, [&] {
-      if (!data) data = Dataset::open(paths);
+      if (!data) data = Dataset::open(paths, parts.storage);
     });
     return data;
   };
   std::shared_ptr<const Dataset> data = open_data(config.data.path), held_out;
+  if (world.rank() == 0)
+    for (const std::string& path : config.data.path)
+      if (!is_nvme_url(path)) {
+        log_info("{}: plain reads; direct reads and the reservation of lanes are for nvme:// paths", path);
+        break;
+      }
   if (!config.data.eval_path.empty())
     held_out = open_data(config.data.eval_path);
   else if (config.data.eval_shards > 0)

@@ -84,8 +84,25 @@ struct ResumeRecord {
 struct IncidentRecord {
   double time = 0;
   int attempt = 0;
-  std::string kind;  // rank_lost | level_degraded | level_recovered | bad_sample | signal | metrics_lost | …
+  std::string kind;  // rank_lost | level_degraded | level_recovered | bad_sample | signal | metrics_lost |
+                     // source_slow | source_hung | source_probing | source_healthy | cache_degraded | cache_recovered | …
   std::string message;
+};
+
+// A source of data as rank 0 sees it. Cumulative in an attempt, but for state and latencies.
+struct StorageRecord {
+  double time = 0;
+  int64_t step = -1;
+  int attempt = 0;
+  std::string source;  // folder or URL
+  std::string state;   // healthy | slow | hung | probing
+  int64_t reads = 0, bytes = 0, errors = 0;
+  double p50_ms = 0, p99_ms = 0;  // of the last five seconds; 0: no read
+  int64_t cached = 0;     // reads that cache or read-ahead served instead
+  int64_t missed = 0;     // those they should have served and did not have
+  int64_t elsewhere = 0;  // late or failed here and then served another way
+  int64_t given_up = 0;   // reads past their deadline
+  int64_t cache_bytes = 0, cache_fills = 0;  // of the cache, whatever the source
 };
 
 struct EndRecord {
@@ -103,7 +120,7 @@ struct UnknownRecord {
 };
 
 using Record = std::variant<StartRecord, StepRecord, EvalRecord, SnapshotRecord, ResumeRecord, IncidentRecord,
-                            EndRecord, UnknownRecord>;
+                            StorageRecord, EndRecord, UnknownRecord>;
 
 // One line without the newline. Bytes that are not UTF-8 become U+FFFD. Locale does not matter.
 std::string to_json(const StartRecord& record);
@@ -112,6 +129,7 @@ std::string to_json(const EvalRecord& record);
 std::string to_json(const SnapshotRecord& record);
 std::string to_json(const ResumeRecord& record);
 std::string to_json(const IncidentRecord& record);
+std::string to_json(const StorageRecord& record);
 std::string to_json(const EndRecord& record);
 
 // False: the line is not a JSON object. Fields of a wrong type count as missing.

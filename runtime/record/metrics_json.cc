@@ -182,6 +182,27 @@ std::string to_json(const IncidentRecord& r) {
       .end();
 }
 
+std::string to_json(const StorageRecord& r) {
+  return Line("storage")
+      .time("time", r.time)
+      .integer("step", r.step)
+      .integer("attempt", r.attempt)
+      .string("source", r.source)
+      .string("state", r.state)
+      .integer("reads", r.reads)
+      .integer("bytes", r.bytes)
+      .integer("errors", r.errors)
+      .time("p50_ms", r.p50_ms)
+      .time("p99_ms", r.p99_ms)
+      .integer("cached", r.cached)
+      .integer("missed", r.missed)
+      .integer("elsewhere", r.elsewhere)
+      .integer("given_up", r.given_up)
+      .integer("cache_bytes", r.cache_bytes)
+      .integer("cache_fills", r.cache_fills)
+      .end();
+}
+
 std::string to_json(const EndRecord& r) {
   return Line("end")
       .time("time", r.time)
@@ -246,6 +267,24 @@ bool parse_record(std::string_view line, Record& record) {
                           get_integer(object, "lost_steps", 0)};
   } else if (type == "incident") {
     record = IncidentRecord{time, attempt, get_string(object, "kind"), get_string(object, "message")};
+  } else if (type == "storage") {
+    auto count = [&](const char* key) { return get_integer(object, key, 0); };
+    record = StorageRecord{time,
+                           step,
+                           attempt,
+                           get_string(object, "source"),
+                           get_string(object, "state"),
+                           count("reads"),
+                           count("bytes"),
+                           count("errors"),
+                           get_double(object, "p50_ms", 0),
+                           get_double(object, "p99_ms", 0),
+                           count("cached"),
+                           count("missed"),
+                           count("elsewhere"),
+                           count("given_up"),
+                           count("cache_bytes"),
+                           count("cache_fills")};
   } else if (type == "end") {
     record = EndRecord{time, attempt, std::max<int64_t>(step, 0), get_int(object, "exit_code", 0),
                        get_string(object, "message")};

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/units.h"
 #include "record/format.h"
 #include "record/report_charts.h"
 #include "record/report_style.h"
@@ -377,6 +378,20 @@ std::string incidents_table(const RunHistory& h) {
   return "<section class=\"card\"><div class=\"head\"><h2>Incidents</h2></div>" + table + "</section>";
 }
 
+std::string storage_table(const RunHistory& h) {
+  if (h.storage.empty()) return "";
+  std::string rows;
+  auto cell = [](int64_t n) { return "<td class=\"n\">" + format_count(n) + "</td>"; };
+  for (const auto& [name, r] : h.storage)
+    rows += "<tr><td class=\"w\">" + html_escape(name.substr(0, 200)) + "</td><td class=\"nw\">" + html_escape(r.state.substr(0, 20)) +
+            "</td>" + cell(r.reads) + "<td class=\"n\">" + format_bytes(static_cast<double>(r.bytes)) + "</td>" +
+            cell(std::llround(h.worst_p99_ms.at(name))) + cell(r.cached) + cell(r.elsewhere) + cell(r.given_up) + "</tr>";
+  return "<section class=\"card\"><div class=\"head\"><div><h2>Storage</h2><p class=\"note\">As rank 0 saw it.</p></div></div><div "
+         "class=\"scroll\"><table><thead><tr><th>Source</th><th>At the end</th><th class=\"n\">Reads</th><th class=\"n\">Read</th><th "
+         "class=\"n\">Worst p99, ms</th><th class=\"n\">From cache</th><th class=\"n\">Read elsewhere</th><th class=\"n\">Given "
+         "up</th></tr></thead><tbody>" + rows + "</tbody></table></div></section>";
+}
+
 std::string bad_samples_table(const RunHistory& h) {
   if (h.bad_samples.empty()) return "";
   std::string rows;
@@ -479,7 +494,7 @@ std::string report_html(const RunHistory& h, double now) {
       card("Learning rate", "", "", small_chart(h.learning_rate, "learning rate", false, false));
   if (!norm.empty() || !rate.empty()) out += "<div class=\"pair\">" + norm + rate + "</div>";
   out +=
-      recoveries_table(h) + snapshots_table(h) + incidents_table(h) + bad_samples_table(h) + config_card(h);
+      recoveries_table(h) + snapshots_table(h) + incidents_table(h) + storage_table(h) + bad_samples_table(h) + config_card(h);
   out += "<footer>Made by <span class=\"mono\">mso report</span> at " + format_utc(now) + " UTC from " +
          plural(h.lines, "line", "lines") + " of metrics.jsonl";
   if (h.unknown_lines) out += " (" + format_count(h.unknown_lines) + " of a type this version does not know)";

@@ -227,6 +227,22 @@ class Builder {
     if (h_.incidents.size() < RunHistory::kIncidentsKept) h_.incidents.push_back(std::move(kept));
   }
 
+  void on(const StorageRecord& r) {
+    double time = r.time;
+    const int number = attempt(r.attempt, time).number;
+    if (h_.storage.size() >= 50 && !h_.storage.contains(r.source)) return;
+    auto& [counted, before] = storage_[r.source];
+    if (counted.attempt != number) before = h_.storage[r.source];  // counters begin anew with each attempt
+    counted = r;
+    counted.attempt = number;
+    StorageRecord& sum = h_.storage[r.source] = counted;
+    sum.reads += before.reads, sum.bytes += before.bytes, sum.errors += before.errors;
+    sum.cached += before.cached, sum.missed += before.missed, sum.elsewhere += before.elsewhere;
+    sum.given_up += before.given_up;
+    double& worst = h_.worst_p99_ms[r.source];
+    worst = std::max(worst, r.p99_ms);
+  }
+
   void on(const EndRecord& r) {
     double time = r.time;
     AttemptHistory& a = attempt(r.attempt, time);
@@ -238,6 +254,7 @@ class Builder {
 
   RunHistory& h_;
   std::vector<Remembered> remembered_;
+  std::map<std::string, std::pair<StorageRecord, StorageRecord>> storage_;  // of this attempt; of those before
   std::vector<float> speeds_, step_s_;
   std::map<int, std::vector<float>> writes_;
   std::vector<double> first_;

@@ -85,6 +85,9 @@ struct RunHistory {
   std::map<std::string, int64_t> incidents_of_kind;
   int64_t incident_count = 0;
 
+  std::map<std::string, StorageRecord> storage;  // by source: the last of each; counters of all attempts added up
+  std::map<std::string, double> worst_p99_ms;    // by source
+
   std::map<std::string, BadSamples> bad_samples;  // by reason, of ledger.jsonl
   int64_t bad_sample_count = 0;
   std::vector<std::pair<std::string, std::string>> config;  // dotted key → value, of config.yaml

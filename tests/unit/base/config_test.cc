@@ -53,7 +53,9 @@ TEST(ConfigDefaults, AreTheMissions) {
           R"({"prefetch_depth": {"text": 16, "image": 8, "video": 4, "audio": 8},
               "batch_recipe": {"text": 0, "image": 0, "video": 0, "audio": 0}, "defer_after_ms": 2000,
               "skip_sample_threshold": 0.92,
-              "healing": {"replace": true, "category": "auto", "thresholds": {}, "cap": 0.01, "cap_minimum": 3}})"));
+              "healing": {"replace": true, "category": "auto", "thresholds": {}, "cap": 0.01, "cap_minimum": 3}, "nvme": {}, "sources": {}, "latency_limit_ms": 100,
+              "read_deadline_ms": 10000, "read_ahead_bytes": 268435456,
+              "cache": {"path": "", "max_bytes": 68719476736, "fill": "always"}})"));
   EXPECT_EQ(
       config["hpgc"],
       json::parse(

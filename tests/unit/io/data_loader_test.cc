@@ -348,7 +348,7 @@ class MixedLoaderTest : public ::testing::Test {
     o.recipe[Modality::kText] = 2, o.recipe[Modality::kImage] = 2, o.recipe[Modality::kVideo] = 1, o.recipe[Modality::kAudio] = 1;
     return o;
   }
-  std::string video_of(uint64_t id) const { return "video " + data_->sample(id).key; }
+  std::string video_of(uint64_t id) const { return "video " + std::string(data_->sample(id).key); }
 
   test::TemporaryFolder folder_;
   std::shared_ptr<const Dataset> data_;

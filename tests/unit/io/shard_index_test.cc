@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "io/dataset.h"
 #include "io/tar_index.h"
 #include "tests/unit/io/shard_fixture.h"
 
@@ -20,12 +21,12 @@ using test::write_text;
 
 class ShardIndexTest : public ::testing::Test {
  protected:
-  ShardIndex index_of(const std::string& bytes) {
+  IndexDraft index_of(const std::string& bytes) {
     write_text(folder_ / "s.tar", bytes);
     bytes_ = bytes;
     return build_index(folder_ / "s.tar");
   }
-  std::string content(const ShardMember* member) { return bytes_.substr(member->offset, member->size); }
+  std::string content(const MemberDraft* member) { return bytes_.substr(member->offset, member->size); }
   test::TemporaryFolder folder_;
   std::string bytes_;
 };
@@ -46,7 +47,7 @@ TEST(SplitMemberPath, FollowsWebDataset) {
 }
 
 TEST_F(ShardIndexTest, FindsMembersSizesAndLengths) {
-  const ShardIndex index = index_of(TarBytes()
+  const IndexDraft index = index_of(TarBytes()
                                         .entry("animals/", "", '5')
                                         .file("animals/cat.jpg", fake_picture(640, 480))
                                         .file("animals/cat.txt", "Gr\xc3\xbc\xc3\x9f" "e")
@@ -57,7 +58,7 @@ TEST_F(ShardIndexTest, FindsMembersSizesAndLengths) {
   ASSERT_EQ(index.samples.size(), 2u);
   EXPECT_TRUE(index.end_mark);
   EXPECT_FALSE(index.trailing_data);
-  const ShardSample& cat = index.samples[0];
+  const SampleDraft& cat = index.samples[0];
   EXPECT_EQ(cat.key, "animals/cat");
   EXPECT_EQ(cat.members.size(), 3u);
   EXPECT_EQ(content(cat.picture()), fake_picture(640, 480));
@@ -72,7 +73,7 @@ TEST_F(ShardIndexTest, FindsMembersSizesAndLengths) {
 
 TEST_F(ShardIndexTest, ReadsLongNamesOfGnuAndPax) {
   const std::string name = std::string(150, 'd') + "/" + std::string(120, 'n');
-  const ShardIndex index = index_of(TarBytes()
+  const IndexDraft index = index_of(TarBytes()
                                         .gnu_long(name + ".jpg", fake_picture(1, 2))
                                         .pax(name + ".txt", "caption")
                                         .pax("gr\xc3\xbc\xc3\x9f" "e.txt", "x")
@@ -85,7 +86,7 @@ TEST_F(ShardIndexTest, ReadsLongNamesOfGnuAndPax) {
 }
 
 TEST_F(ShardIndexTest, JoinsMembersThatAreNotAdjacent) {
-  const ShardIndex index = index_of(TarBytes()
+  const IndexDraft index = index_of(TarBytes()
                                         .file("a.jpg", fake_picture(1, 1))
                                         .file("b.jpg", fake_picture(2, 2))
                                         .file("a.txt", "of a")
@@ -100,7 +101,7 @@ TEST_F(ShardIndexTest, JoinsMembersThatAreNotAdjacent) {
 }
 
 TEST_F(ShardIndexTest, TheSameMemberTwiceMakesTheSampleUnusable) {
-  const ShardIndex index = index_of(TarBytes()
+  const IndexDraft index = index_of(TarBytes()
                                         .file("a.jpg", fake_picture(1, 1))
                                         .file("a.txt", "one")
                                         .file("b.txt", "b")
@@ -116,7 +117,7 @@ TEST_F(ShardIndexTest, TheSameMemberTwiceMakesTheSampleUnusable) {
 }
 
 TEST_F(ShardIndexTest, ASecondDotNeverMakesHalfASample) {
-  const ShardIndex index = index_of(TarBytes()
+  const IndexDraft index = index_of(TarBytes()
                                         .file("my.photo.jpg", fake_picture(1, 1))
                                         .file("my.txt", "caption without its picture")
                                         .file("x.jpg", fake_picture(1, 1))
@@ -133,7 +134,7 @@ TEST_F(ShardIndexTest, ASecondDotNeverMakesHalfASample) {
 }
 
 TEST_F(ShardIndexTest, FollowsHardLinksAndRefusesOtherLinks) {
-  const ShardIndex index = index_of(TarBytes()
+  const IndexDraft index = index_of(TarBytes()
                                         .file("a.jpg", fake_picture(3, 4))
                                         .file("a.txt", "a")
                                         .link("b.jpg", "a.jpg")
@@ -158,20 +159,20 @@ TEST_F(ShardIndexTest, CutAtEveryByteNeverGivesHalfASample) {
   const std::string whole = tar.end();
   // Every byte near a block's edge, every 31st elsewhere.
   for (size_t cut = 1; cut < whole.size(); cut += cut % 512 < 4 || cut % 512 > 476 ? 1 : 31) {
-    ShardIndex index;
+    IndexDraft index;
     try {
       index = index_of(whole.substr(0, cut));
     } catch (const Error& error) {
       ASSERT_LT(cut, 512u) << cut << error.what();
       continue;
     }
-    for (const ShardSample& sample : index.samples) {
+    for (const SampleDraft& sample : index.samples) {
       if (sample.flags & kSampleUnusable) continue;
       ASSERT_EQ(sample.members.size(), 2u) << cut;
       ASSERT_EQ(content(sample.find("txt")), sample.key == "a" ? "first" : "second") << cut;
     }
     const size_t usable = static_cast<size_t>(std::count_if(
-        index.samples.begin(), index.samples.end(), [](const ShardSample& s) { return !(s.flags & kSampleUnusable); }));
+        index.samples.begin(), index.samples.end(), [](const SampleDraft& s) { return !(s.flags & kSampleUnusable); }));
     // One block of zeros behind the last member is accepted as the end, as GNU tar and Python do.
     EXPECT_EQ(usable, cut >= whole.size() - 512 ? 2u : cut >= 5 * 512 ? 1u : 0u) << cut;
     EXPECT_EQ(index.end_mark, cut >= whole.size() - 512) << cut;
@@ -188,8 +189,8 @@ TEST_F(ShardIndexTest, DamagedHeaderInTheMiddleEndsTheShardThere) {
   for (size_t at = 1024; at < 1536; at += 7) {
     std::string damaged = bytes;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x20);
-    const ShardIndex index = index_of(damaged);
-    for (const ShardSample& sample : index.samples) {
+    const IndexDraft index = index_of(damaged);
+    for (const SampleDraft& sample : index.samples) {
       if (sample.flags & kSampleUnusable) continue;
       EXPECT_EQ(sample.members.size(), 2u) << at;
     }
@@ -210,7 +211,7 @@ TEST_F(ShardIndexTest, EmptyArchivesAndOthers) {
 TEST_F(ShardIndexTest, TwoTarsJoinedByCatAreNoticed) {
   const std::string one = TarBytes().file("a.txt", "a").end();
   EXPECT_FALSE(index_of(one + std::string(8192, '\0')).trailing_data);
-  const ShardIndex index = index_of(one + one);
+  const IndexDraft index = index_of(one + one);
   EXPECT_TRUE(index.trailing_data);
   EXPECT_EQ(index.samples.size(), 1u);
 }
@@ -218,8 +219,8 @@ TEST_F(ShardIndexTest, TwoTarsJoinedByCatAreNoticed) {
 TEST_F(ShardIndexTest, HugeSizesAreRefused) {
   for (const char* size : {"77777777777", "\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"}) {
     const std::string field(size, 11 + (size[0] != '7'));
-    const ShardIndex index = index_of(TarBytes().file("a.txt", "a").entry("b.txt", "b", '0', "", field).end());
-    for (const ShardSample& sample : index.samples)
+    const IndexDraft index = index_of(TarBytes().file("a.txt", "a").entry("b.txt", "b", '0', "", field).end());
+    for (const SampleDraft& sample : index.samples)
       EXPECT_TRUE(sample.key == "a" || (sample.flags & kSampleUnusable));
   }
 }
@@ -236,47 +237,103 @@ TEST_F(ShardIndexTest, LimitsHold) {
 }
 
 TEST_F(ShardIndexTest, SerializesAndRefusesEveryChange) {
-  ShardIndex index = index_of(TarBytes()
+  IndexDraft index = index_of(TarBytes()
                                   .file("k/a.jpg", fake_picture(7, 9))
                                   .file("k/a.txt", "x")
-                                  .file("b.txt", "y")
+                                  .file("b.json", R"({"category": "of the json", "video_source": "camera"})")
+                                  .file("b.mp4", "y")
                                   .without_end());
+  index.samples[1].media.video_frames = 17;
+  index.samples[1].media.audio_samples = uint64_t{1} << 40;
   const std::string bytes = index.serialize();
-  const ShardIndex again = ShardIndex::parse(bytes, "i");
-  EXPECT_EQ(again.serialize(), bytes);
-  EXPECT_EQ(again.samples[0].key, "k/a");
-  EXPECT_EQ(again.samples[0].picture_width, 7u);
-  EXPECT_FALSE(again.end_mark);
+  const auto again = ShardIndex::from_bytes(bytes, "i");
+  EXPECT_EQ(again->draft().serialize(), bytes);
+  const ShardSample first = again->sample(0), second = again->sample(1);
+  EXPECT_EQ(first.key, "k/a");
+  EXPECT_EQ(first.picture_width, 7u);
+  EXPECT_EQ(first.modalities, kHasText | kHasImage);
+  EXPECT_EQ(first.lineage.category, "k");
+  EXPECT_EQ(first.media, MediaFacts{});
+  EXPECT_EQ(second.modalities, kHasText | kHasVideo);
+  EXPECT_EQ(second.video()->extension, "mp4");
+  EXPECT_EQ(second.audio(), nullptr);
+  EXPECT_EQ(second.lineage.category, "of the json");
+  EXPECT_EQ(second.lineage.video_source, "camera");
+  EXPECT_EQ(second.lineage.image_source, "");
+  EXPECT_EQ(second.media.video_frames, 17u);
+  EXPECT_EQ(second.media.audio_samples, uint64_t{1} << 40);
+  EXPECT_FALSE(again->end_mark());
+  EXPECT_THROW(again->sample(2), Error);
+  auto read_all = [](std::string changed) { ShardIndex::from_bytes(std::move(changed), "i")->draft(); };
   for (size_t i = 0; i < bytes.size(); ++i) {
     std::string damaged = bytes;
     damaged[i] = static_cast<char>(damaged[i] ^ 1);
-    EXPECT_THROW(ShardIndex::parse(damaged, "i"), Error) << i;
-    EXPECT_THROW(ShardIndex::parse(bytes.substr(0, i), "i"), Error) << i;
+    EXPECT_THROW(read_all(damaged), Error) << i;
+    EXPECT_THROW(read_all(bytes.substr(0, i)), Error) << i;
   }
-  EXPECT_THROW(ShardIndex::parse(bytes + "x", "i"), Error);
+  EXPECT_THROW(read_all(bytes + "x"), Error);
 }
 
 TEST_F(ShardIndexTest, IsStoredBesideAndMadeAnewWhenStale) {
   const auto tar = folder_ / "s.tar", idx = folder_ / "s.idx";
   write_text(tar, TarBytes().file("a.txt", "first").end());
-  EXPECT_EQ(load_or_build_index(tar).samples.size(), 1u);
+  EXPECT_EQ(load_or_build_index(tar)->size(), 1u);
   EXPECT_TRUE(std::filesystem::exists(idx));
-  // Same size, other content.
+  EXPECT_TRUE(load_or_build_index(tar)->mapped());
+  // Same size, other content, perhaps within the same tick of the clock.
   write_text(tar, TarBytes().file("z.txt", "other").end());
-  EXPECT_EQ(load_or_build_index(tar).samples[0].key, "z");
+  EXPECT_EQ(load_or_build_index(tar)->sample(0).key, "z");
   // Other size.
   write_text(tar, TarBytes().file("a.txt", "first").file("b.txt", "x").end());
-  EXPECT_EQ(load_or_build_index(tar).samples.size(), 2u);
-  // Damaged index.
-  write_text(idx, "garbage");
-  EXPECT_EQ(load_or_build_index(tar).samples.size(), 2u);
-  EXPECT_EQ(ShardIndex::parse(read_file(idx), "").samples.size(), 2u);
+  EXPECT_EQ(load_or_build_index(tar)->size(), 2u);
+  // Damaged header, and an index of the first version.
+  for (const std::string& content : {std::string("garbage"), std::string("MSOIDX\r\n\1\0\0\0", 12) + std::string(200, 'x')}) {
+    write_text(idx, content);
+    EXPECT_EQ(load_or_build_index(tar)->size(), 2u);
+    EXPECT_EQ(ShardIndex::open(idx)->size(), 2u);
+  }
+}
+
+TEST_F(ShardIndexTest, AnUntouchedTarIsKnownByItsTimeAlone) {
+  const auto tar = folder_ / "s.tar", idx = folder_ / "s.idx";
+  write_text(tar, TarBytes().file("a.txt", "first").end());
+  const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
+  std::filesystem::last_write_time(tar, old);
+  EXPECT_EQ(load_or_build_index(tar)->sample(0).key, "a");
+  EXPECT_NE(ShardIndex::open(idx)->tar_changed_ns(), 0);
+  // The same size and time: not read again. (That this hides a change made with the clock set back is the price.)
+  write_text(tar, TarBytes().file("z.txt", "other").end());
+  std::filesystem::last_write_time(tar, old);
+  EXPECT_EQ(load_or_build_index(tar)->sample(0).key, "a");
+  // Another time: its content decides.
+  std::filesystem::last_write_time(tar, old + std::chrono::seconds(1));
+  EXPECT_EQ(load_or_build_index(tar)->sample(0).key, "z");
+}
+
+TEST_F(ShardIndexTest, DamageFoundWhileInUseIsMended) {
+  const auto tar = folder_ / "s.tar", idx = folder_ / "s.idx";
+  TarBytes bytes;
+  for (int i = 0; i < 50; ++i) bytes.file("k" + std::to_string(i) + ".txt", "caption");
+  write_text(tar, bytes.end());
+  load_or_build_index(tar);
+  std::string index = read_file(idx);
+  index[index.size() - 3] = static_cast<char>(index[index.size() - 3] ^ 4);  // in the last key
+  write_text(idx, index);
+  const auto data = Dataset::open({tar.string()});
+  EXPECT_EQ(data->size(), 50u);
+  EXPECT_EQ(data->sample(49).key, "k49");
+  EXPECT_EQ(data->sample(7).find("txt")->size, 7u);
+  // With the shard gone it cannot be mended.
+  write_text(idx, index);
+  const auto again = Dataset::open({tar.string()});
+  std::filesystem::remove(tar);
+  EXPECT_THROW(again->sample(0), Error);
 }
 
 TEST_F(ShardIndexTest, StaysInMemoryWhereNothingCanBeWritten) {
   write_text(folder_ / "s.tar", TarBytes().file("a.txt", "first").end());
   std::filesystem::create_directory(folder_ / "s.idx");  // works for root too: the rename fails
-  EXPECT_EQ(load_or_build_index(folder_ / "s.tar").samples.size(), 1u);
+  EXPECT_EQ(load_or_build_index(folder_ / "s.tar")->size(), 1u);
 }
 
 TEST_F(ShardIndexTest, SeveralAtOnceMakeOneIndex) {
@@ -286,7 +343,7 @@ TEST_F(ShardIndexTest, SeveralAtOnceMakeOneIndex) {
   std::vector<std::thread> threads;
   std::atomic<int> right = 0;
   for (int t = 0; t < 4; ++t)
-    threads.emplace_back([&] { right += load_or_build_index(folder_ / "s.tar").samples.size() == 500; });
+    threads.emplace_back([&] { right += load_or_build_index(folder_ / "s.tar")->size() == 500; });
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(right, 4);
   int files = 0;

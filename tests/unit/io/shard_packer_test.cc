@@ -73,7 +73,7 @@ TEST(ShardWriter, EndsShardsAtTheirLimits) {
   EXPECT_EQ(writer.samples(), 9u);
   const auto data = Dataset::open({folder.string()});
   std::vector<size_t> sizes;
-  for (uint32_t k = 0; k < data->shard_count(); ++k) sizes.push_back(data->shard_index(k).samples.size());
+  for (uint32_t k = 0; k < data->shard_count(); ++k) sizes.push_back(data->shard_index(k).size());
   EXPECT_EQ(sizes, (std::vector<size_t>{3, 3, 1, 1, 1}));
   EXPECT_EQ(data->sample(8).key, std::string(200, 'n'));
   EXPECT_EQ(data->read(8, *data->sample(8).find("txt")).size(), 9u);
