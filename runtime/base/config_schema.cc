@@ -154,22 +154,22 @@ std::vector<ConfigKey> make_schema() {
           .at_least(0).at_most(3600e3).safe(),
       Row("mdp.skip_sample_threshold", FIELD(mdp.skip_sample_threshold), 0.92,
           "Least cosine similarity of the sample that replaces a broken one; where none reaches it, the sample is skipped.")
-          .at_least(0).at_most(1).not_in_force().safe(),
+          .at_least(0).at_most(1).safe(),
       Row("mdp.healing.replace", FIELD(mdp.healing.replace), true,
           "Replace a broken sample by its nearest healthy neighbour (mso data index --embed); false: always skip it.")
-          .not_in_force().safe(),
+          .safe(),
       Row("mdp.healing.category", FIELD(mdp.healing.category), "auto",
           "Category of a sample: a JSON pointer into its .json such as /category; auto: the first folder of its key, else of "
-          "/category.").not_in_force(),
+          "/category."),
       Row("mdp.healing.thresholds", FIELD(mdp.healing.thresholds), json::object(),
           "By category, in place of mdp.skip_sample_threshold; such as {sports: 0.85, medical: 0.95}.")
-          .not_in_force().safe(),
+          .safe(),
       Row("mdp.healing.cap", FIELD(mdp.healing.cap), 0.01,
           "Stop when more than this share of a category had to be replaced or skipped; 1: never.")
-          .at_least(0).at_most(1).not_in_force().safe(),
+          .at_least(0).at_most(1).safe(),
       Row("mdp.healing.cap_minimum", FIELD(mdp.healing.cap_minimum), 3,
           "So many lost samples of a category never stop a run, however small the category is.")
-          .at_least(0).at_most(1e9).not_in_force().safe(),
+          .at_least(0).at_most(1e9).safe(),
       Row("mdp.nvme", FIELD(mdp.nvme), json::object(),
           "NVMe sources: name to mount point or block device, for nvme://NAME/FOLDER paths; checked to be NVMe.").safe(),
       Row("mdp.sources", FIELD(mdp.sources), json::object(),
@@ -300,7 +300,7 @@ std::vector<ConfigKey> make_schema() {
           "Stop when more than this share of the samples was bad.").at_least(0).at_most(1).safe(),
       Row("data.known_bad", FIELD(data.known_bad), "",
           "List of bad samples (mso data verify --list) that are left out without being read; empty: none.")
-          .not_in_force().safe(),
+          .safe(),
       // ---- train ----
       Row("train.steps", FIELD(train.steps), none, "Optimizer steps; auto: from train.epochs.")
           .at_least(1).at_most(kMaxCount).safe(),

@@ -31,6 +31,7 @@ noinst_LTLIBRARIES += libmso_exec.la
 libmso_exec_la_SOURCES = \
   runtime/exec/evaluator.cc runtime/exec/evaluator.h \
   runtime/exec/gradient_norm.cc runtime/exec/gradient_norm.h \
+  runtime/exec/healing_setup.cc runtime/exec/healing_setup.h \
   runtime/exec/learning_rate.cc runtime/exec/learning_rate.h \
   runtime/exec/node_preparations.cc runtime/exec/node_preparations.h \
   runtime/exec/parameter_groups.cc runtime/exec/parameter_groups.h \

@@ -377,7 +377,9 @@ void Trainer::enter_in_ledger(const RankBatch& batch, const SettledStep& settled
   for (const std::string& of_rank : all_gather_text(*data_parallel_, text, timeout_s_))
     for (const auto& bad : nlohmann::json::parse(of_rank))
       all.push_back({bad[0].get<uint64_t>(), bad[1].get<uint64_t>(), bad[2].get<std::string>(), bad[3].get<std::string>()});
-  const std::vector<LedgerEntry> entries = parts_.loader->ledger_entries(settled, all);
+  std::vector<LedgerEntry> entries = parts_.loader->ledger_entries(settled, all);
+  if (parts_.healing)
+    for (LedgerEntry& entry : entries) entry.category = parts_.healing->category(entry.id);
   ledger_.insert(ledger_.end(), entries.begin(), entries.end());
   if (is_recorder()) {
     ledger_file_->append(entries);
@@ -391,6 +393,12 @@ void Trainer::enter_in_ledger(const RankBatch& batch, const SettledStep& settled
     }
   }
   kill_point("train_ledger_written");
+  if (parts_.healing && !all_good)
+    if (const auto sentence = parts_.healing->verdict(ledger_))
+      throw AgreedError("too much of a category is lost", *sentence,
+                        "`mso data report` shows what was lost, `mso data verify` finds it all; repair the data, or raise "
+                        "mdp.healing.cap",
+                        ExitCode::kBadData);
   const auto unusable = static_cast<uint64_t>(
       std::ranges::count_if(ledger_, [](const LedgerEntry& e) { return e.event != LedgerEvent::kDeferred; }));
   const double seen = static_cast<double>((step_ + 1) * settled.batch.ids.size());

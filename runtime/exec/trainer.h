@@ -18,6 +18,7 @@
 #include "exec/run_directory.h"
 #include "exec/sharded_optimizer.h"
 #include "exec/step_agreement.h"
+#include "exec/healing_setup.h"
 #include "io/data_loader.h"
 #include "model/training_graph.h"
 #include "plan/plan.h"
@@ -38,6 +39,7 @@ struct TrainingParts {
   std::function<void(bool trainable)> fill_weights;  // initial values: of what is frozen, and of what trains where asked
   std::shared_ptr<Storage> storage;
   std::unique_ptr<DataLoader> loader;
+  std::shared_ptr<const Healing> healing;  // null: broken samples are left out
   std::shared_ptr<const SampleAssembler> held_out;  // null: no evaluation
   int decoder_threads = 1;
   std::map<std::string, std::string> records;  // in every snapshot: config, plan, tokenizer, …

@@ -12,6 +12,7 @@
 #include "exec/model_setup.h"
 #include "exec/node_preparations.h"
 #include "exec/rank_zero.h"
+#include "io/known_bad.h"
 #include "io/picture_decoder.h"
 #include "io/storage_options.h"
 #include "node/ram_disk.h"
@@ -91,6 +92,16 @@ void set_data_policy(const Config& config, const Dataset& data, DataLoaderOption
     for (size_t i = 0; i < sizes.size(); first += sizes[i++])
       options->mixture.push_back({first, sizes[i], static_cast<uint64_t>(config.data.weights[i])});
   }
+  if (!config.data.known_bad.empty()) {
+    std::vector<Modality> used;
+    for (const auto& [modality, mark] : {std::pair(Modality::kImage, "<image>"), {Modality::kVideo, "<video>"}, {Modality::kAudio, "<audio>"}})
+      if (config.data.prompt_template.find(mark) != std::string::npos) used.push_back(modality);
+    uint64_t unknown = 0;
+    for (const auto& [id, bad] : find_known_bad(data, read_known_bad(config.data.known_bad), used, &unknown))
+      options->known_bad.emplace(id, bad.reason);
+    log_info("{}: {} samples are not read{}", config.data.known_bad, options->known_bad.size(),
+             unknown > 0 ? ", " + std::to_string(unknown) + " are of other data" : "");
+  }
   options->defer_after_s = config.mdp.defer_after_ms > 0 ? static_cast<double>(config.mdp.defer_after_ms) / 1e3 : -1;
 }
 
@@ -158,6 +169,9 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   loader_options.video_threads = static_cast<int>(threads.video);
   loader_options.timeout_s = timeout_s;
   set_data_policy(config, *data, &loader_options);
+  together(ranks, patience_s, [&] { parts.healing = open_healing(config, data, world.rank() == 0); });
+  if (parts.healing)
+    loader_options.find_stand_ins = [healing = parts.healing](uint64_t broken) { return healing->stand_ins(broken); };
   parts.loader = std::make_unique<DataLoader>(assembler, loader_options);
   // The last global batch of the last epoch is completed from the epoch after it, so that no sample is left out.
   parts.total_steps = config.train.steps
