@@ -26,7 +26,7 @@ std::optional<std::string> Healing::verdict(const std::vector<LedgerEntry>& ledg
 std::shared_ptr<const Healing> open_healing(const Config& config, const std::shared_ptr<const Dataset>& data, bool tell) {
   auto neighbours = Neighbours::open(data, CategoryRule(config.mdp.healing.category));
   bool any = false;
-  for (uint64_t id = 0, shard = 0; shard < data->shard_count(); id += data->shard_index(static_cast<uint32_t>(shard++)).samples.size())
+  for (uint64_t id = 0, shard = 0; shard < data->shard_count(); id += data->shard_index(static_cast<uint32_t>(shard++)).size())
     any |= id < data->size() && neighbours->covers(id);
   if (!any) {
     if (tell) log_info("broken samples are left out; to have them replaced by similar ones: mso data index --embed");

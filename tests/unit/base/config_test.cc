@@ -216,7 +216,7 @@ TEST(ConfigMistakes, WhatIsNotInForceIsRefusedByNameUnlessItIsTheDefault) {
             "");
   std::set<std::string> listed;
   for (const std::string& line : defaults_not_in_force()) listed.insert(line.substr(0, line.find(':')));
-  for (const char* key : {"ero.gpu_slice_policy", "ero.nvme_reserve_channels", "mdp.skip_sample_threshold",
+  for (const char* key : {"ero.gpu_slice_policy", "ero.nvme_reserve_channels",
                           "hpgc.precision_routing.vit_encoder", "hpgc.grad_clip_ratio"})
     EXPECT_TRUE(listed.count(key)) << key;
 }
