@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -26,8 +27,11 @@ struct ShardWriter::Archive {
 namespace {
 
 [[noreturn]] void fail(archive* writer, const std::filesystem::path& path) {
+  // libarchive says "Write error" alone where the system would not write.
   const char* text = archive_error_string(writer);
-  throw Error("cannot write the shard", path.string() + ": " + (text ? text : "unknown error"),
+  const int number = archive_errno(writer);
+  throw Error("cannot write the shard",
+              path.string() + ": " + (text ? text : "unknown error") + (number > 0 ? std::string(": ") + std::strerror(number) : ""),
               "is the storage full?");
 }
 
