@@ -33,7 +33,13 @@ void describe_medium(Modality medium, std::span<const std::byte> bytes, const Em
     decode_image(bytes, "picture", embedder.decode_options(info.width, info.height), &picture);
     read->content.picture = std::move(picture);
   } else if (medium == Modality::kAudio) {
-    (void)probe_audio(bytes, "sound");
+    try {
+      (void)probe_audio(bytes, "sound");
+    } catch (const Error&) {  // odd packets: what decodes is whole
+      AudioOptions options;
+      options.sample_rate = 0;
+      (void)decode_audio(bytes, "sound", options);
+    }
   } else if (medium == Modality::kVideo) {
     VideoOptions options;
     options.sampling.rule = VideoSampling::Rule::kUniform;
