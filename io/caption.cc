@@ -12,15 +12,7 @@ namespace {
 
 constexpr uint64_t kMaxTextBytes = 1 << 20, kMaxJsonBytes = 16 << 20;
 
-std::string_view trim(std::string_view text) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // byte order mark
-  constexpr std::string_view kSpace = " \t\r\n\v\f";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
-CaptionResult broken(const char* reason, const std::string& detail) { return {"", reason, detail}; }
+CaptionResult broken(const char* reason, const std::string& detail) { return {"", reason, detail, 0}; }
 
 }  // namespace
 
@@ -29,7 +21,7 @@ CaptionResult read_caption(const Dataset& dataset, uint64_t id, const ShardSampl
   const auto* member = sample.find(json ? "json" : "txt");
   if (!member) return broken("no_caption", std::string("there is no .") + (json ? "json" : "txt"));
   if (member->size > (json ? kMaxJsonBytes : kMaxTextBytes))
-    return broken("too_large", "its caption's file has " + std::to_string(member->size) + " bytes");
+    return broken("too_large", "its ." + std::string(member->extension) + " has " + std::to_string(member->size) + " bytes");
   std::string text;
   try {
     const std::vector<std::byte> bytes = dataset.read(id, *member);
@@ -47,11 +39,11 @@ CaptionResult read_caption(const Dataset& dataset, uint64_t id, const ShardSampl
   } catch (const Error& error) {
     return broken("read_error", error.what());
   }
-  const std::string_view trimmed = trim(text);
+  const std::string_view trimmed = trim_caption(text);
   if (trimmed.empty()) return broken("empty_caption", "its caption is empty");
   std::string storage;
   if (valid_utf8(trimmed, storage).data() != trimmed.data()) return broken("bad_text", "its caption is not UTF-8");
-  return {std::string(trimmed), "", ""};
+  return {std::string(trimmed), "", "", member->size};
 }
 
 }  // namespace mso

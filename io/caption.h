@@ -1,6 +1,7 @@
 // The caption of a sample: found, read and checked.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "io/dataset.h"
@@ -10,6 +11,7 @@ namespace mso {
 struct CaptionResult {
   std::string text;            // valid UTF-8, trimmed; empty where it cannot be used
   std::string reason, detail;  // why not, as in the ledger; empty: it can
+  uint64_t bytes_read = 0;
 };
 
 // `caption` as data.caption: "txt", or a JSON pointer into the .json member. Never throws for what the shard holds.

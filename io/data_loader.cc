@@ -1,7 +1,6 @@
 #include "io/data_loader.h"
 
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +17,7 @@
 #include "base/kill_point.h"
 #include "base/log.h"
 #include "io/prefetch_depth.h"
+#include "node/cpu_list.h"
 #include "node/thread_place.h"
 
 namespace mso {
@@ -29,13 +29,6 @@ using Clock = std::chrono::steady_clock;
 constexpr uint64_t kMostStepsAhead = 64;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-int cores_of_process() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
 
 // A sample of this rank, from planning to packing.
 struct Slot {
@@ -78,6 +71,7 @@ struct DataLoader::Impl {
 
   // All below with the lock held.
   const NominalBatch& nominal(uint64_t step);
+  void add_slot(const BatchItem& item);
   void plan_next_step();
   void start_threads(Worker kind, int count);
   bool take(Worker kind, uint64_t* position);
@@ -174,6 +168,29 @@ const NominalBatch& DataLoader::Impl::nominal(uint64_t step) {
   return found->second;
 }
 
+// A sample of this rank that is to be decoded, or that the ledger says was left out before a restart.
+void DataLoader::Impl::add_slot(const BatchItem& item) {
+  Slot slot;
+  slot.item = item;
+  slot.sample_id = item.id;
+  auto known = known_fates.find(item.position);
+  if (known != known_fates.end()) {
+    if (known->second.id != item.id)
+      throw Error("the ledger does not fit the data",
+                  "position " + std::to_string(item.position) + ": sample " + std::to_string(known->second.id) +
+                      " in the ledger, " + std::to_string(item.id) + " by the order",
+                  "data, seed or batch size have changed", ExitCode::kBadData);
+    if (known->second.event == LedgerEvent::kSkipped) {
+      slot.state = Slot::kDone;
+      slot.code = fate_code(reason_code(known->second.reason), 0);
+      slot.reason = known->second.reason;
+      slot.detail = known->second.detail;
+    }
+  }
+  if (slot.state == Slot::kWaiting) waiting[item.modality].push_back(item.position);
+  slots.emplace(item.position, std::move(slot));
+}
+
 void DataLoader::Impl::plan_next_step() {
   const uint64_t step = planned++;
   PerModality<uint64_t> own;
@@ -181,25 +198,7 @@ void DataLoader::Impl::plan_next_step() {
     if (item.owner != options.rank) continue;
     ++own[item.modality];
     if (std::ranges::binary_search(state.ahead, item.position) || slots.contains(item.position)) continue;
-    Slot slot;
-    slot.item = item;
-    slot.sample_id = item.id;
-    auto known = known_fates.find(item.position);
-    if (known != known_fates.end()) {
-      if (known->second.id != item.id)
-        throw Error("the ledger does not fit the data",
-                    "position " + std::to_string(item.position) + ": sample " + std::to_string(known->second.id) +
-                        " in the ledger, " + std::to_string(item.id) + " by the order",
-                    "data, seed or batch size have changed", ExitCode::kBadData);
-      if (known->second.event == LedgerEvent::kSkipped) {
-        slot.state = Slot::kDone;
-        slot.code = fate_code(reason_code(known->second.reason), 0);
-        slot.reason = known->second.reason;
-        slot.detail = known->second.detail;
-      }
-    }
-    if (slot.state == Slot::kWaiting) waiting[item.modality].push_back(item.position);
-    slots.emplace(item.position, std::move(slot));
+    add_slot(item);
   }
   for (Modality m : kAllModalities) {
     if (own[m] <= per_step[m]) continue;
@@ -377,7 +376,7 @@ DataLoader::DataLoader(std::shared_ptr<const SampleAssembler> assembler, DataLoa
   if (options.micro_batch_tokens <= 0) throw refuse("must be at least 1", "data.micro_batch_tokens");
   if (options.ranks < 1 || options.rank < 0 || options.rank >= options.ranks)
     throw refuse("no such rank", std::to_string(options.rank) + " of " + std::to_string(options.ranks));
-  if (options.threads <= 0) options.threads = std::max(1, cores_of_process() / std::max(1, options.ranks_on_node));
+  if (options.threads <= 0) options.threads = std::max(1, usable_cores() / std::max(1, options.ranks_on_node));
   impl_ = std::make_shared<Impl>(std::move(assembler), std::move(options));
   impl_->self = impl_;
 }
@@ -470,30 +469,8 @@ void DataLoader::start(LoaderPlace place) {
   for (uint64_t position : impl.state.deferred) {
     const BatchItem& item = impl.nominal(position / impl.options.batch_samples).at(position % impl.options.batch_samples);
     if (item.owner != impl.options.rank) continue;
-    Slot slot;
-    slot.item = item;
-    slot.sample_id = item.id;
-    auto known = impl.known_fates.find(position);
-    if (known != impl.known_fates.end() && known->second.event == LedgerEvent::kSkipped) {
-      slot.state = Slot::kDone;
-      slot.code = fate_code(reason_code(known->second.reason), 0);
-      slot.reason = known->second.reason;
-      slot.detail = known->second.detail;
-    } else {
-      impl.waiting[item.modality].push_back(position);
-      if (item.modality == Modality::kVideo) impl.start_threads(Worker::kVideo, std::max(2, impl.options.video_threads));
-    }
-    impl.slots.emplace(position, std::move(slot));
-  }
-  if (!impl.options.sequential) {  // storage reads ahead in the order of the steps
-    Dataset::follow(impl.assembler->shared_dataset(), [weak = impl.self](uint64_t step) {
-      std::vector<uint64_t> ids;
-      if (const auto shared = weak.lock())
-        for (const BatchItem& item : shared->nominal_batch(step))
-          if (item.owner == shared->options.rank) ids.push_back(item.id);
-      return ids;
-    });
-    impl.assembler->dataset().storage().at_step(place.step);
+    impl.add_slot(item);
+    if (item.modality == Modality::kVideo) impl.start_threads(Worker::kVideo, std::max(2, impl.options.video_threads));
   }
   impl.start_threads(Worker::kOrdinary, impl.options.threads);
   impl.work_or_stop.notify_all();

@@ -1,7 +1,5 @@
 #include "io/dataset_verify.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -14,6 +12,7 @@
 #include "io/image.h"
 #include "io/modality.h"
 #include "io/video.h"
+#include "node/cpu_list.h"
 
 namespace mso {
 namespace {
@@ -80,12 +79,7 @@ std::vector<SampleFault> check_sample(const Dataset& dataset, uint64_t id, const
 
 std::vector<SampleFault> verify_dataset(const Dataset& dataset, const VerifyOptions& options,
                                         const std::function<void(uint64_t, uint64_t)>& progress) {
-  int threads = options.threads;
-  if (threads <= 0) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    threads = sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-  }
+  const int threads = options.threads > 0 ? options.threads : usable_cores();
   std::vector<SampleFault> all;
   std::mutex mutex;
   std::atomic<uint64_t> next = 0, done = 0;

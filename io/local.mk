@@ -8,6 +8,7 @@ EXTRA_DIST += \
   tests/fuzz/corpus/image \
   tests/fuzz/fuzz_image.cc \
   tests/reference/image_processor_reference.py \
+  tests/reference/served.py \
   tests/reference/processors_reference.py \
   tests/reference/neighbours_reference.py \
   tests/unit/io/fixtures/image \

@@ -1,7 +1,5 @@
 #include "io/neighbour_builder.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -15,17 +13,12 @@
 #include "io/neighbour_file.h"
 #include "io/neighbours.h"
 #include "io/sample_content.h"
+#include "node/cpu_list.h"
 
 namespace mso {
 namespace {
 
 constexpr size_t kBatch = 16;  // samples embedded at once
-
-int cores_of_process() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
 
 using Progress = std::function<void(const char*, uint64_t, uint64_t)>;
 
@@ -101,7 +94,7 @@ std::vector<SearchGroup> search_groups(std::span<const uint32_t> categories, std
 NeighbourSummary build_neighbours(const Dataset& dataset, const Embedder& embedder, const NeighbourOptions& options,
                                   const std::filesystem::path& path, const Progress& progress) {
   const CategoryRule rule(options.category);
-  const int threads = options.threads > 0 ? options.threads : cores_of_process();
+  const int threads = options.threads > 0 ? options.threads : usable_cores();
   const uint64_t samples = dataset.size();
   NeighbourSummary summary;
   summary.samples = samples;

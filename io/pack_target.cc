@@ -1,24 +1,17 @@
 #include "io/pack_target.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "io/dataset_manifest.h"
 #include "io/neighbour_file.h"
+#include "node/cpu_list.h"
 
 namespace mso {
 namespace {
 
 namespace fs = std::filesystem;
-
-int cores_of_process() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
 
 bool is_shard_file(const std::string& name) {
   if (name == kDatasetManifest || name == kNeighbourFile) return true;
@@ -96,6 +89,6 @@ void PackTarget::publish(const nlohmann::ordered_json& before, const nlohmann::o
   fs::remove_all(old, error);
 }
 
-size_t pack_threads(int wanted) { return static_cast<size_t>(wanted > 0 ? wanted : cores_of_process()); }
+size_t pack_threads(int wanted) { return static_cast<size_t>(wanted > 0 ? wanted : usable_cores()); }
 
 }  // namespace mso

@@ -13,14 +13,6 @@ namespace {
 constexpr uint64_t kMaxCaptionFile = 4 << 20;
 constexpr std::string_view kExtensions[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"};
 
-std::string_view trim(std::string_view text) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  constexpr std::string_view kSpace = " \t\r\n\v\f";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
 bool is_utf8(std::string_view text) {
   std::string storage;
   return valid_utf8(text, storage).data() == text.data();
@@ -33,7 +25,7 @@ std::pair<std::string, std::string> split_language(std::string_view line) {
   if (mark == 0 || mark == std::string_view::npos || mark > 32) return {};
   for (char c : line.substr(0, mark))
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '@' || c == '-')) return {};
-  return {std::string(line.substr(0, mark)), std::string(trim(line.substr(mark + kMark.size())))};
+  return {std::string(line.substr(0, mark)), std::string(trim_caption(line.substr(mark + kMark.size())))};
 }
 
 std::string lower(std::string text) {
@@ -47,7 +39,7 @@ std::string lower(std::string text) {
 std::map<std::string, std::string> parse_captions(const std::string& text) {
   std::map<std::string, std::string> captions;
   auto keep = [&captions](const std::string& language, std::string_view caption) {
-    caption = trim(caption);
+    caption = trim_caption(caption);
     if (!caption.empty() && is_utf8(caption)) captions.emplace(language, caption);
   };
   bool by_language = false;

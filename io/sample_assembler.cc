@@ -7,8 +7,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/json_text.h"
-#include "io/utf8.h"
+#include "io/caption.h"
 
 namespace mso {
 namespace {
@@ -18,19 +17,10 @@ constexpr const char* kReasons[] = {"",           "other",        "truncated_sha
                                     "odd_name",   "no_picture",   "no_caption",      "empty_caption",    "bad_text",
                                     "bad_json",   "too_long",     "too_large",       "read_error",       "decode_error",
                                     "no_label",   "bad_conversation", "missing_media", "template_error"};
-constexpr uint64_t kMaxTextBytes = 1 << 20, kMaxJsonBytes = 16 << 20;
 constexpr std::string_view kCaptionMark = "{caption}";
 // In the order of Modality; text has none.
 constexpr std::string_view kMediaMarks[kModalities] = {"", "<audio>", "<image>", "<video>"};
 std::string_view mark_of(Modality m) { return kMediaMarks[static_cast<size_t>(m)]; }
-
-std::string_view trim(std::string_view text) {
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // byte order mark
-  constexpr std::string_view kSpace = " \t\r\n\v\f";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
 
 const char* explain_unusable(const std::string& reason) {
   if (reason == "truncated_shard") return "the shard ends in or right behind it, so parts of it may be missing";
@@ -200,40 +190,6 @@ uint64_t SampleAssembler::decoded_bytes(uint64_t id) const {
   return bytes;
 }
 
-std::string SampleAssembler::caption_of(uint64_t id, const ShardSample& sample, uint64_t* bytes_read) const {
-  const bool json = options_.caption != "txt";
-  const ShardMember* member = sample.find(json ? "json" : "txt");
-  if (!member) throw BadSampleError("no_caption", std::string("there is no .") + (json ? "json" : "txt"));
-  if (member->size > (json ? kMaxJsonBytes : kMaxTextBytes))
-    throw BadSampleError("too_large", "its ." + std::string(member->extension) + " has " + std::to_string(member->size) + " bytes");
-  std::vector<std::byte> bytes;
-  try {
-    bytes = dataset_->read(id, *member);
-  } catch (const Error& error) {
-    throw BadSampleError("read_error", error.what());
-  }
-  *bytes_read += bytes.size();
-  std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  if (json) {
-    try {
-      const auto document = parse_shallow_json(text);
-      const auto pointer = nlohmann::json::json_pointer(options_.caption);
-      if (!document.contains(pointer)) throw BadSampleError("no_caption", "its .json has no " + options_.caption);
-      const auto& value = document.at(pointer);
-      if (!value.is_string()) throw BadSampleError("bad_json", options_.caption + " is not a text");
-      text = value.get<std::string>();
-    } catch (const nlohmann::json::exception& error) {
-      throw BadSampleError("bad_json", error.what());
-    }
-    if (text.size() > kMaxTextBytes) throw BadSampleError("too_large", "its caption has more than 1 MiB");
-  }
-  std::string_view trimmed = trim(text);
-  if (trimmed.empty()) throw BadSampleError("empty_caption", "its caption is empty");
-  std::string storage;
-  if (valid_utf8(trimmed, storage).data() != trimmed.data()) throw BadSampleError("bad_text", "its caption is not UTF-8");
-  return std::string(trimmed);
-}
-
 std::vector<std::byte> SampleAssembler::read_media(uint64_t id, const ShardMember& member, const char* what) const {
   if (member.size > options_.max_member_bytes)
     throw BadSampleError("too_large", "its " + std::string(what) + " has " + std::to_string(member.size) + " bytes");
@@ -304,7 +260,10 @@ void SampleAssembler::assemble_into(uint64_t id, BufferPool* pool, AssembledSamp
     if ((members[static_cast<size_t>(m)] = member_for(sample, m))) present |= Template::bit(m);
   if ((present & Template::bit(Modality::kImage)) && (sample.flags & kSampleBadPictureSize))
     throw BadSampleError("decode_error", "its picture has an impossible size");
-  const std::string caption = caption_of(id, sample, &out->bytes_read);
+  const CaptionResult read = read_caption(*dataset_, id, sample, options_.caption);
+  if (!read.reason.empty()) throw BadSampleError(read.reason, read.detail);
+  const std::string& caption = read.text;
+  out->bytes_read += read.bytes_read;
 
   const std::vector<Piece>& pieces = template_->variants[present];
   std::vector<bool> learn;  // per token: whether it is a label

@@ -105,7 +105,6 @@ class SampleAssembler {
   struct Template;
   struct Piece;
   const ShardMember* member_for(const ShardSample& sample, Modality m) const;
-  std::string caption_of(uint64_t id, const ShardSample& sample, uint64_t* bytes_read) const;
   std::vector<std::byte> read_media(uint64_t id, const ShardMember& member, const char* what) const;
   int64_t decode_media(uint64_t id, Modality m, const ShardMember& member, BufferPool* pool, AssembledSample* out) const;
   void assemble_into(uint64_t id, BufferPool* pool, AssembledSample* out) const;

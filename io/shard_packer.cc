@@ -1,7 +1,5 @@
 #include "io/shard_packer.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -11,12 +9,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "base/partial_folder.h"
 #include "base/random.h"
 #include "io/dataset.h"
-#include "io/dataset_manifest.h"
 #include "io/image.h"
-#include "io/neighbour_file.h"
+#include "io/pack_target.h"
 #include "io/picture_folder.h"
 
 namespace mso {
@@ -24,43 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr uint64_t kMaxSourceFile = uint64_t{512} << 20;
-constexpr uint64_t kShuffleKey = 0x7061636b;  // never change: shards would come out differently
-
-int cores_of_process() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
-}
-
-bool is_shard_file(const std::string& name) {
-  if (name == kDatasetManifest || name == kNeighbourFile) return true;  // the latter of `mso data index --embed`
-  if (name.size() != 16 || !name.starts_with("shard-")) return false;
-  if (!name.ends_with(".tar") && !name.ends_with(".idx")) return false;
-  return std::all_of(name.begin() + 6, name.begin() + 12, [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// Error unless the folder is missing or holds nothing but what pack_folder() writes.
-void check_own_folder(const fs::path& folder, bool may_be_unfinished) {
-  std::error_code error;
-  if (!fs::exists(fs::symlink_status(folder, error))) return;
-  if (!fs::is_directory(folder, error))
-    throw Error("would overwrite", folder.string() + " is no folder", "choose another name", ExitCode::kBadUsage);
-  bool any = false;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    std::string name = entry.path().filename().string();
-    any = true;
-    const size_t tmp = name.find(".tmp");
-    if (may_be_unfinished && tmp != std::string::npos) name.resize(tmp);
-    if (!is_shard_file(name))
-      throw Error("would overwrite a folder with other files in it", entry.path().string(),
-                  "choose another folder, or remove what is in this one", ExitCode::kBadUsage);
-  }
-  if (any && !may_be_unfinished &&
-      (!fs::exists(folder / kDatasetManifest, error) ||
-       read_file(folder / kDatasetManifest, 64 << 20).find("\"made_by\": \"mso data pack\"") == std::string::npos))
-    throw Error("would overwrite shards that were not made by `mso data pack`", folder.string(),
-                "choose another folder, or remove this one", ExitCode::kBadUsage);
-}
 
 // A picture ready to be written, or why not.
 struct Encoded {
@@ -105,77 +64,37 @@ std::string metadata(const CaptionedPicture& picture, const Encoded& encoded, co
   return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-// The folder to be made, by its plain name; Error where it must not be replaced.
-fs::path check_target(const fs::path& out_given, const PackOptions& options) {
-  if (options.limits.samples == 0 || options.limits.bytes == 0)
-    throw Error("a shard must hold at least one sample", "limits of a shard", "", ExitCode::kBadUsage);
-  fs::path out = out_given.lexically_normal();
-  if (!out.has_filename()) out = out.parent_path();  // "shards/"
-  if (out.empty() || out == "." || out == "..")
-    throw Error("cannot replace this folder", out_given.string(), "give the name of a new one", ExitCode::kBadUsage);
-  check_own_folder(out, false);
-  return out;
-}
-
-PartialFolder partial_folder_of(const fs::path& out) {
-  return PartialFolder(out, [](std::string name) {
-    if (const size_t tmp = name.find(".tmp"); tmp != std::string::npos) name.resize(tmp);
-    return is_shard_file(name);
-  });
-}
-
-// Writes the list of shards, and puts the whole folder in place of an older one.
-void publish(const fs::path& out, PartialFolder& partial, ShardWriter& writer, nlohmann::ordered_json more,
-             PackSummary* summary) {
-  summary->samples = writer.samples();
-  summary->shards = writer.shards();
-  summary->bytes = writer.bytes();
-  for (auto& [reason, paths] : summary->skipped) std::sort(paths.begin(), paths.end());
-  nlohmann::ordered_json manifest;
-  manifest["made_by"] = "mso data pack";
-  manifest["pictures"] = summary->pictures;
-  manifest["samples"] = summary->samples;
-  manifest["shards"] = summary->shards;
-  manifest["files"] = nlohmann::ordered_json::array();
-  for (const ListedShard& shard : writer.closed())
-    manifest["files"].push_back({{"name", shard.name}, {"bytes", *shard.bytes}, {"samples", *shard.samples}});
-  manifest.update(more);
-  for (const auto& [reason, paths] : summary->skipped) manifest["skipped"][reason] = paths.size();
-  write_file_durably(partial.path() / kDatasetManifest, manifest.dump(2) + "\n");
-
-  // A crash between the two renames leaves the old shards under .old and the new ones under .partial: nothing is lost.
-  fs::path old = out;
-  old += ".old";
-  std::error_code error;
-  if (fs::exists(out, error)) {
-    check_own_folder(old, true);
-    fs::remove_all(old);
-    rename_path(out, old);
+// The folder in place of an older one, and what is in it.
+void publish(PackTarget& target, nlohmann::ordered_json more, PackSummary* summary) {
+  for (auto& [reason, paths] : summary->skipped) {
+    std::sort(paths.begin(), paths.end());
+    more["skipped"][reason] = paths.size();
   }
-  partial.publish();
-  fs::remove_all(old, error);
+  target.publish({{"pictures", summary->pictures}}, more);
+  summary->samples = target.writer().samples();
+  summary->shards = target.writer().shards();
+  summary->bytes = target.writer().bytes();
 }
 
 }  // namespace
 
-PackSummary pack_folder(const fs::path& source, const fs::path& out_given, const PackOptions& options,
+PackSummary pack_folder(const fs::path& source, const fs::path& out, const PackOptions& options,
                         const std::function<void(uint64_t, uint64_t)>& progress) {
   if (options.quality < 1 || options.quality > 100)
     throw Error("quality out of range", std::to_string(options.quality), "1 to 100", ExitCode::kBadUsage);
-  const fs::path out = check_target(out_given, options);
+  PackTarget target(out, options.limits);
   PictureFolder folder = scan_picture_folder(source);
   if (folder.pictures.empty())
     throw Error("nothing to pack", source.string() + " has no picture with a caption",
                 "captions stand beside pictures: cat.png and cat.txt", ExitCode::kBadData);
 
-  PartialFolder partial = partial_folder_of(out);
   PackSummary summary;
   summary.skipped = std::move(folder.skipped);
   const std::vector<CaptionedPicture>& pictures = folder.pictures;
-  const KeyedPermutation permutation(pictures.size(), kShuffleKey);
+  const KeyedPermutation permutation(pictures.size(), kPackShuffleKey);
   auto at = [&](size_t i) -> const CaptionedPicture& { return pictures[options.shuffle ? permutation(i) : i]; };
-  const size_t threads = static_cast<size_t>(options.threads > 0 ? options.threads : cores_of_process());
-  ShardWriter writer(partial.path(), options.limits);
+  const size_t threads = pack_threads(options.threads);
+  ShardWriter& writer = target.writer();
   // Encoded in parallel block by block, written in order.
   const size_t block = threads * 16;
   for (size_t start = 0; start < pictures.size(); start += block) {
@@ -210,27 +129,25 @@ PackSummary pack_folder(const fs::path& source, const fs::path& out_given, const
     }
     if (progress) progress(start + count, pictures.size());
   }
-  writer.finish();
   if (writer.samples() == 0)
     throw Error("nothing could be packed", source.string() + ": no picture could be decoded", "", ExitCode::kBadData);
-  publish(out, partial, writer, {{"quality", options.quality}, {"every_language", options.every_language}}, &summary);
+  publish(target, {{"quality", options.quality}, {"every_language", options.every_language}}, &summary);
   return summary;
 }
 
-PackSummary repack_shards(const std::vector<std::string>& sources, const fs::path& out_given, const PackOptions& options,
+PackSummary repack_shards(const std::vector<std::string>& sources, const fs::path& out, const PackOptions& options,
                           const std::function<void(uint64_t, uint64_t)>& progress) {
-  const fs::path out = check_target(out_given, options);
+  PackTarget target(out, options.limits);
   const auto dataset = Dataset::open(sources);
   for (uint32_t k = 0; k < dataset->shard_count(); ++k) {
     std::error_code ignored;
     if (fs::equivalent(dataset->shard_path(k).parent_path().empty() ? fs::path(".") : dataset->shard_path(k).parent_path(), out, ignored))
       throw Error("cannot pack a folder into itself", out.string(), "give the name of a new one", ExitCode::kBadUsage);
   }
-  PartialFolder partial = partial_folder_of(out);
   PackSummary summary;
   const uint64_t count = dataset->size();
-  const KeyedPermutation permutation(count, kShuffleKey);
-  ShardWriter writer(partial.path(), options.limits);
+  const KeyedPermutation permutation(count, kPackShuffleKey);
+  ShardWriter& writer = target.writer();
   std::unordered_set<std::string> keys;
   for (uint64_t i = 0; i < count; ++i) {
     if (progress && i % 64 == 0) progress(i, count);
@@ -257,10 +174,9 @@ PackSummary repack_shards(const std::vector<std::string>& sources, const fs::pat
     writer.add(key, members);
   }
   if (progress) progress(count, count);
-  writer.finish();
   if (writer.samples() == 0)
     throw Error("nothing could be packed", sources.front() + ": no sample is whole", "", ExitCode::kBadData);
-  publish(out, partial, writer, nlohmann::ordered_json::object(), &summary);
+  publish(target, nlohmann::ordered_json::object(), &summary);
   return summary;
 }
 

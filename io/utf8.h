@@ -29,4 +29,7 @@ uint32_t next_code_point(std::string_view text, size_t& position);
 bool is_white_space(uint32_t code_point);
 bool is_word_character(uint32_t code_point);
 
+// A caption as people write it into a file: without byte order mark and without blank space around it.
+std::string_view trim_caption(std::string_view text);
+
 }  // namespace mso

@@ -1,7 +1,6 @@
 #include "exec/training_setup.h"
 
 #include <ATen/Parallel.h>
-#include <sched.h>
 
 #include <cmath>
 #include <filesystem>
@@ -15,6 +14,7 @@
 #include "io/known_bad.h"
 #include "io/picture_decoder.h"
 #include "io/storage_options.h"
+#include "node/cpu_list.h"
 #include "node/ram_disk.h"
 #include "node/thread_place.h"
 #include "plan/model_summary.h"
@@ -34,12 +34,6 @@ void check_same_configuration(World& world, const Config& config) {
     if (all[rank] != all[0])
       throw Error("ranks were started with different configurations", "rank " + std::to_string(rank) + " differs from rank 0",
                   "give every rank the same file and overrides", ExitCode::kBadUsage);
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 // Samples of each entry of data.path: their ids follow each other in the order of the entries.

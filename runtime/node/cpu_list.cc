@@ -108,6 +108,8 @@ CpuSet current_cpus() {
   return cpus;
 }
 
+int usable_cores() { return std::max(1, static_cast<int>(current_cpus().size())); }
+
 bool set_current_cpus(const CpuSet& cpus) {
   CpuMask mask;
   if (!mask.mask) return false;

@@ -24,6 +24,7 @@ bool cpu_subset(const CpuSet& part, const CpuSet& whole);
 
 // The CPUs the calling thread may run on; empty where the kernel does not say.
 CpuSet current_cpus();
+int usable_cores();  // how many these are, 1 at least
 // False, with errno set, where the kernel refuses.
 bool set_current_cpus(const CpuSet& cpus);
 

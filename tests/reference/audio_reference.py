@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+from served import Served
+
 try:
     import numpy as np
     from transformers import WhisperFeatureExtractor
@@ -22,26 +24,14 @@ if not shutil.which("ffmpeg"):
     print("skipped: no ffmpeg")
     sys.exit(77)
 
-BUILD = os.environ.get("MSO_BUILD", "build")
 STAMPS = os.environ.get("MSO_STAMPS", "/usr/share/tuxpaint/stamps")
 FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../unit/io/fixtures/media")
 failures = []
 
 
-class Ours:
+class Ours(Served):
     def __init__(self):
-        self.process = subprocess.Popen(
-            [os.path.join(BUILD, "decode_media"), "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-
-    def ask(self, *words):
-        self.process.stdin.write((" ".join(str(w) for w in words) + "\n").encode())
-        self.process.stdin.flush()
-        (size,) = struct.unpack("<q", self.process.stdout.read(8))
-        if size < 0:
-            (size,) = struct.unpack("<q", self.process.stdout.read(8))
-            raise RuntimeError(self.process.stdout.read(size).decode())
-        return self.process.stdout.read(size)
+        super().__init__("decode_media")
 
     def audio(self, path, rate=16000):
         data = self.ask("audio", rate, 0, path)

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 
+from served import Served
+
 try:
     import numpy as np
     import PIL
@@ -43,20 +45,9 @@ if int(PIL.__version__.split(".")[0]) < 13:
     Image.Image.resize = modern_resize(Image.Image.resize)
 
 
-class Ours:
+class Ours(Served):
     def __init__(self):
-        self.process = subprocess.Popen(
-            [os.path.join(BUILD, "process_image"), "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-
-    def ask(self, *words):
-        self.process.stdin.write((" ".join(str(w) for w in words) + "\n").encode())
-        self.process.stdin.flush()
-        (size,) = struct.unpack("<q", self.process.stdout.read(8))
-        if size < 0:
-            (size,) = struct.unpack("<q", self.process.stdout.read(8))
-            raise RuntimeError(self.process.stdout.read(size).decode())
-        return self.process.stdout.read(size)
+        super().__init__("process_image")
 
     def picture(self, *words):
         data = self.ask(*words)

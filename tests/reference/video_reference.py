@@ -14,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 
+from served import Served
+
 try:
     import numpy as np
     from transformers.models.qwen2_vl.video_processing_qwen2_vl import Qwen2VLVideoProcessor
@@ -25,26 +27,14 @@ if not shutil.which("ffmpeg"):
     print("skipped: no ffmpeg")
     sys.exit(77)
 
-BUILD = os.environ.get("MSO_BUILD", "build")
 FIXTURES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../unit/io/fixtures/media")
 VIDEOS = os.environ.get("MSO_VIDEOS", "")
 failures = []
 
 
-class Ours:
+class Ours(Served):
     def __init__(self):
-        self.process = subprocess.Popen(
-            [os.path.join(BUILD, "decode_media"), "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-
-    def ask(self, *words):
-        self.process.stdin.write((" ".join(str(w) for w in words) + "\n").encode())
-        self.process.stdin.flush()
-        (size,) = struct.unpack("<q", self.process.stdout.read(8))
-        if size < 0:
-            (size,) = struct.unpack("<q", self.process.stdout.read(8))
-            raise RuntimeError(self.process.stdout.read(size).decode())
-        return self.process.stdout.read(size)
+        super().__init__("decode_media")
 
     def video(self, rule, count, path, fps=2, tolerate=0, threads=1):
         data = self.ask("video", rule, fps, count, tolerate, threads, path)
