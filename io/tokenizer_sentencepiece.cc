@@ -303,16 +303,19 @@ class SentencePieceTokenizer final : public Tokenizer {
     }
     std::vector<AddedTokens::Segment> segments = split(all.text);
     const size_t before = ids.size();
+    // The unknown piece has the id of the special <unk>, so an id alone does not tell what was written as a special token.
+    bool second_special = false;
     for (const auto& segment : segments) {
       const auto start = static_cast<size_t>(segment.text.data() - all.text.data());
       if (segment.id >= 0) {
+        if (ids.size() == before + 1) second_special = is_special(segment.id);
         ids.push_back(segment.id);
         if (spans) spans->push_back(place(all, start, start + segment.text.size()));
       } else {
         encode_segment(segment.text, start, all, ids, spans);
       }
     }
-    if (!legacy_ && ids.size() > before + 1 && token(ids[before]) == std::string(kMarker) && is_special(ids[before + 1])) {
+    if (!legacy_ && second_special && token(ids[before]) == std::string(kMarker)) {
       ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(before));
       if (spans) spans->erase(spans->begin());
     }
