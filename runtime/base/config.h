@@ -22,6 +22,7 @@ struct EroConfig {
   int64_t nvme_reserve_channels = 0;
   std::string gpu_slices, nvme_lanes;  // for srun --mso: "vision:24G,llm:32G", "image:1x4,video:2x8"; empty: none
   std::string check;                   // prod | staging | off
+  std::string needs;                   // least hardware of a node: "pcie-lanes:64,infiniband:off"; empty: the site's
   bool operator==(const EroConfig&) const = default;
 };
 

@@ -129,6 +129,8 @@ std::vector<ConfigKey> make_schema() {
       Row("ero.check", FIELD(ero.check), "staging",
           "Where a node falls short of what is asked: refuse (prod), warn (staging), say nothing (off); for srun --mso-config.")
           .one_of({"prod", "staging", "off"}).safe(),
+      Row("ero.needs", FIELD(ero.needs), "",
+          "What a node's hardware must have, where not the site's or built-in needs; such as pcie-lanes:64,nvlink:off,infiniband:100.").safe(),
       // ---- mdp ----
       Row("mdp.prefetch_depth.text", FIELD(mdp.prefetch_depth.text), 16,
           "Samples of text a rank reads ahead, at least two batches of its own; up to 8 times as many while it has to wait.")

@@ -4,12 +4,13 @@
 #include <iostream>
 #include <memory>
 
-#include "base/model_config.h"
 #include "base/units.h"
+#include "cmd/checked_model.h"
 #include "cmd/command.h"
 #include "node/cpu_sets.h"
 #include "node/node_check.h"
 #include "node/node_facts_read.h"
+#include "node/platform_needs.h"
 #include "plan/plan_report.h"
 
 namespace mso {
@@ -17,8 +18,8 @@ namespace mso {
 namespace {
 
 struct CheckOptions : ConfigOptions {
-  bool node = false, json = false;
-  std::string slurm_conf;
+  bool node = false, json = false, prod = false;
+  std::string slurm_conf, needs;
   int ranks = 1;
 };
 
@@ -55,7 +56,7 @@ std::vector<CheckLine> check_configuration(const Config& config, const NodeFacts
     lines.push_back({"ero.cpu_reserve_cores", CheckState::kWarn, plan.note, "lower ero.cpu_reserve_cores, or ask for more CPUs"});
 
   PlanReport report;
-  report.model = summarise_llava(hugging_face_config(config.model), config.model.freeze);
+  report.model = summarise_llava(checked_model(config), config.model.freeze);
   report.memory = estimate_memory(report.model, config, ranks);
   report.snapshots = estimate_snapshots(report.model, config, ranks, 1);
   report.ram_disk = inspect_ram_disk(level0_folder(config.ecm.level0_path));
@@ -69,9 +70,20 @@ std::vector<CheckLine> check_configuration(const Config& config, const NodeFacts
   return lines;
 }
 
+// --need over ero.needs over the site's.
+PlatformNeeds stated_needs(const std::optional<Config>& config, const std::string& option) {
+  PlatformNeeds needs = platform_needs(config ? config->ero.needs : "");
+  std::vector<std::string> mistakes;
+  if (!option.empty() && !parse_platform_needs(option, needs, mistakes))
+    throw Error("--need cannot be read", mistakes.front(), "such as --need pcie-lanes:64,infiniband:off", ExitCode::kBadUsage);
+  return needs;
+}
+
 int check(const CheckOptions& options) {
   if (!options.node && options.file.empty() && options.overrides.empty())
     throw Error("nothing to check", "neither --node nor -c FILE given", "mso check --node; mso check -c FILE", ExitCode::kBadUsage);
+  std::optional<Config> config;
+  if (!options.file.empty() || !options.overrides.empty()) config = options.load().config;
   std::optional<NodeFacts> kept = load_node_facts();
   const bool was_kept = kept.has_value();
   const NodeFacts facts = was_kept ? std::move(*kept) : read_node_facts();
@@ -83,9 +95,11 @@ int check(const CheckOptions& options) {
     node.slurm_conf = options.slurm_conf;
     node.slurm_version = installed_slurm_version();
     lines = check_node(node, now, was_kept);
+    for (CheckLine& line : check_platform(read_platform_facts(), stated_needs(config, options.needs), options.prod ? CheckState::kFail : CheckState::kWarn))
+      lines.push_back(std::move(line));
   }
-  if (!options.file.empty() || !options.overrides.empty())
-    for (CheckLine& line : check_configuration(options.load().config, facts, options.ranks)) lines.push_back(std::move(line));
+  if (config)
+    for (CheckLine& line : check_configuration(*config, facts, options.ranks)) lines.push_back(std::move(line));
   if (options.json)
     std::cout << check_json(lines).dump(2) << "\n";
   else
@@ -103,6 +117,9 @@ Command check_command() {
     auto options = std::make_shared<CheckOptions>();
     options->add_to(app);
     app.add_flag("--node", options->node, "what of the Slurm plugin took on this node");
+    app.add_option("--need", options->needs, "with --node: what its hardware must have (default: /etc/mso/needs.conf, else built in)")
+        ->type_name("NAME:VALUE[,…]");
+    app.add_flag("--prod", options->prod, "with --node: hardware that falls short fails instead of warning");
     app.add_option("-n,--ranks", options->ranks, "with -c: ranks on this node (default 1)")->check(CLI::Range(1, 4096));
     app.add_option("--slurm-conf", options->slurm_conf, "slurm.conf (default: $SLURM_CONF, then the usual places)")->type_name("FILE");
     app.add_flag("--json", options->json, "the same as one JSON object");
@@ -110,6 +127,7 @@ Command check_command() {
         "\nExit codes: 0 nothing fails (warnings do not count), 1 something fails, 2 command line or configuration refused.\n"
         "\nExamples:\n"
         "  mso check --node                 as root or as a user, on a node of the cluster\n"
+        "  mso check --node --prod --need pcie-lanes:64,infiniband:off\n"
         "  mso check --node --json | jq '.checks[] | select(.state != \"ok\")'\n"
         "  mso check -c demo.yaml -n 8      would eight ranks fit this node?\n");
     return [options] { return check(*options); };

@@ -2,7 +2,7 @@
 # convenience libraries here, and -DMSO_WITH_..._COMMAND (commands.cc lists it then).
 bin_PROGRAMS += mso
 mso_SOURCES = runtime/cmd/main.cc runtime/cmd/command.h runtime/cmd/ckpt_export.h runtime/cmd/commands.cc \
-  runtime/cmd/check.cc runtime/cmd/config.cc runtime/cmd/plan.cc runtime/cmd/run.cc
+  runtime/cmd/check.cc runtime/cmd/checked_model.cc runtime/cmd/checked_model.h runtime/cmd/config.cc runtime/cmd/plan.cc runtime/cmd/run.cc
 mso_CPPFLAGS = $(AM_CPPFLAGS) -DMSO_PKGLIBEXECDIR='"$(pkglibexecdir)"'
 mso_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS)
 mso_LDADD =

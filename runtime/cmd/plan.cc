@@ -5,11 +5,10 @@
 #include <iostream>
 #include <memory>
 
-#include "base/model_config.h"
+#include "cmd/checked_model.h"
 #include "cmd/command.h"
 #include "plan/plan_report.h"
 #ifdef MSO_HAVE_IO
-#include "exec/model_setup.h"
 #include "io/dataset.h"
 #include "io/healing.h"
 #include "io/storage_options.h"
@@ -24,11 +23,9 @@ struct PlanOptions : ConfigOptions {
   bool json = false;
 };
 
-// What training refuses is refused here by the same checks. Data that is not there yet is only told: plans are made
-// before data is.
-nlohmann::json checked_model(const Config& config, std::vector<std::string>& notes) {
+// Data that is not there yet is only told: plans are made before data is.
+void check_data(const Config& config, std::vector<std::string>& notes) {
 #ifdef MSO_HAVE_IO
-  const ModelInputs inputs = check_model_inputs(config);
   const StorageOptions storage = storage_options(config);
   auto missing = [&](const std::vector<std::string>& paths) {
     std::error_code ignored;
@@ -46,10 +43,8 @@ nlohmann::json checked_model(const Config& config, std::vector<std::string>& not
     if (paths == &config.data.path && config.data.eval_path.empty() && config.data.eval_shards > 0)
       Dataset::check_split(shards, static_cast<uint32_t>(config.data.eval_shards));
   }
-  return nlohmann::json::parse(inputs.options.config_json);
 #else
-  (void)notes;
-  return hugging_face_config(config.model);
+  (void)config, (void)notes;
 #endif
 }
 
@@ -96,7 +91,8 @@ int show_plan(const PlanOptions& options) {
                 "a node without a rank has no part in the run", ExitCode::kBadUsage);
   PlanReport report;
   std::vector<std::string> notes;
-  report.model = summarise_llava(checked_model(config, notes), config.model.freeze);
+  report.model = summarise_llava(checked_model(config), config.model.freeze);
+  check_data(config, notes);
   report.plan = make_data_parallel_plan(report.model, config, options.ranks);
   report.memory = estimate_memory(report.model, config, options.ranks);
   report.nodes = options.nodes;

@@ -77,4 +77,24 @@ std::vector<TensorSlice> slices_of_shard(const FlatLayout& layout, const Shard& 
   return slices;
 }
 
+std::map<std::string, uint64_t> elements_by_stage(const FlatLayout& layout, const Shard& shard) {
+  std::map<std::string, uint64_t> elements;
+  for (const ShardPiece& piece : shard.pieces) {
+    const size_t piece_end = piece.flat_offset + piece.count;
+    for (size_t i = 0; i < layout.tensors.size(); ++i) {
+      const size_t tensor_end = i + 1 < layout.tensors.size() ? layout.tensors[i + 1].offset : layout.size;
+      const size_t begin = std::max(layout.tensors[i].offset, piece.flat_offset), end = std::min(tensor_end, piece_end);
+      if (begin < end) elements[layout.tensors[i].stage] += end - begin;
+    }
+  }
+  return elements;
+}
+
+std::map<std::string, uint64_t> elements_by_stage(const FlatLayout& layout) {
+  Shard all;
+  all.pieces.push_back({0, 0, 0, layout.size});
+  all.size = layout.size;
+  return elements_by_stage(layout, all);
+}
+
 }  // namespace mso

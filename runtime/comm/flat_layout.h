@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -56,5 +57,9 @@ struct TensorSlice {
   uint64_t offset = 0;               // first element in the shard's flat dataset
 };
 std::vector<TensorSlice> slices_of_shard(const FlatLayout& layout, const Shard& shard);
+
+// How many elements of the flat buffer, or of a shard of it, belong to each stage; padding counts with the tensor before it.
+std::map<std::string, uint64_t> elements_by_stage(const FlatLayout& layout);
+std::map<std::string, uint64_t> elements_by_stage(const FlatLayout& layout, const Shard& shard);
 
 }  // namespace mso

@@ -10,6 +10,13 @@
 
 namespace mso {
 
+std::map<std::string, uint64_t> optimizer_bytes(const FlatLayout& layout, const std::vector<Bucket>& buckets, int rank,
+                                                int gradient_buffers) {
+  std::map<std::string, uint64_t> bytes = elements_by_stage(layout, make_shard(buckets, rank));
+  for (auto& [stage, count] : bytes) count *= static_cast<uint64_t>(3 + std::max(1, gradient_buffers)) * sizeof(float);
+  return bytes;
+}
+
 ShardedOptimizer::ShardedOptimizer(TrainingGraph& graph, Communicator& group, std::vector<Bucket> buckets,
                                    OptimizerOptions options)
     : graph_(graph),

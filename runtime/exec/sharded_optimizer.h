@@ -2,6 +2,8 @@
 // part of every bucket, each one contiguous buffer, and the pass that turns gradients into new weights.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "ckpt/delta.h"
@@ -22,6 +24,11 @@ struct OptimizerOptions {
   int gradient_buffers = 1;  // gradients of so many steps stay, for snapshots to write in the background
   std::vector<ParameterGroupRule> groups;
 };
+
+// Bytes, by stage, of what rank `rank`'s optimizer allocates: its shard of master weights, two moments, and the gradients of
+// `gradient_buffers` steps.
+std::map<std::string, uint64_t> optimizer_bytes(const FlatLayout& layout, const std::vector<Bucket>& buckets, int rank,
+                                                int gradient_buffers);
 
 class ShardedOptimizer {
  public:

@@ -45,10 +45,9 @@ Trainer::Trainer(World& world, TrainingParts parts)
       timeout_s_(config_.parallel.timeout_s),
       attempt_(parts_.checkpoint_settings.attempt),
       data_parallel_(world.communicator().split(0, world.rank(), "data parallel")) {
-  OptimizerOptions options{config_.train.beta1, config_.train.beta2,          config_.train.epsilon,
-                           config_.train.weight_decay, config_.train.grad_clip_norm, 1, group_rules(config_.train)};
-  // While the gradients of one step are written to L0, those of the next are summed.
-  if (parts_.checkpoint_settings.level0_interval_s >= 0) options.gradient_buffers = kMaxDeltas + 1;
+  OptimizerOptions options{config_.train.beta1,          config_.train.beta2,     config_.train.epsilon,
+                           config_.train.weight_decay,   config_.train.grad_clip_norm, parts_.gradient_buffers,
+                           group_rules(config_.train)};
   std::vector<Bucket> buckets =
       plan_buckets(parts_.graph->layout(), parts_.plan.bucket_elements, data_parallel_->size());
   optimizer_ = std::make_unique<ShardedOptimizer>(*parts_.graph, *data_parallel_, buckets, options);

@@ -20,6 +20,7 @@
 #include "exec/step_agreement.h"
 #include "exec/healing_setup.h"
 #include "io/data_loader.h"
+#include "memory/slice_reservation.h"
 #include "model/training_graph.h"
 #include "plan/plan.h"
 #include "record/metrics.h"
@@ -42,6 +43,8 @@ struct TrainingParts {
   std::shared_ptr<const Healing> healing;  // null: broken samples are left out
   std::shared_ptr<const SampleAssembler> held_out;  // null: no evaluation
   int decoder_threads = 1;
+  int gradient_buffers = 1;           // of the optimizer
+  SliceReservation optimizer_memory;  // what the optimizer will allocate, in the job's memory slices
   std::map<std::string, std::string> records;  // in every snapshot: config, plan, tokenizer, …
   uint64_t total_steps = 0;
 };

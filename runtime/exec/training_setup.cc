@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "ckpt/delta.h"
 #include "exec/model_setup.h"
 #include "exec/node_preparations.h"
 #include "exec/rank_zero.h"
@@ -107,7 +108,7 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   const Config& config = parts.config;
   const double timeout_s = config.parallel.timeout_s;
   check_same_configuration(world, config);
-  adopt_node_preparations(world, timeout_s);
+  adopt_node_preparations(world, config);
   at::set_num_threads(static_cast<int>(config.parallel.threads_per_rank));
 
   // What can be refused is refused before the run folder is touched.
@@ -184,6 +185,12 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
     };
     parts.plan = make_data_parallel_plan(
         summarise_llava(nlohmann::json::parse(inputs.options.config_json), config.model.freeze), config, world.size());
+    // While the gradients of one step are written to L0, those of the next are summed.
+    if (snapshot_intervals(config).level0_s > 0) parts.gradient_buffers = kMaxDeltas + 1;
+    const FlatLayout& layout = parts.graph->layout();
+    parts.optimizer_memory = SliceReservation(
+        "the optimizer's state and the gradients it keeps",
+        optimizer_bytes(layout, plan_buckets(layout, parts.plan.bucket_elements, world.size()), world.rank(), parts.gradient_buffers));
   });
 
   parts.directory = open_run_directory(world, config.train.run_dir, fresh, timeout_s);

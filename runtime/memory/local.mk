@@ -2,6 +2,7 @@
 noinst_LTLIBRARIES += libmso_memory.la
 libmso_memory_la_SOURCES = \
   runtime/memory/flat_buffer.cc runtime/memory/flat_buffer.h \
+  runtime/memory/slice_reservation.cc runtime/memory/slice_reservation.h \
   runtime/memory/slice_scope.cc runtime/memory/slice_scope.h
 libmso_memory_la_CXXFLAGS = $(AM_CXXFLAGS)
 if BUILD_TRAIN
@@ -22,7 +23,7 @@ if HAVE_GTEST
 check_PROGRAMS += memory_tests
 TESTS += memory_tests
 memory_tests_SOURCES = tests/unit/memory/batch_arena_test.cc tests/unit/memory/buddy_allocator_test.cc \
-  tests/unit/memory/slice_scope_test.cc
+  tests/unit/memory/slice_reservation_test.cc tests/unit/memory/slice_scope_test.cc
 memory_tests_CXXFLAGS = $(AM_CXXFLAGS) $(GTEST_CFLAGS)
 memory_tests_LDADD = libmso_memory.la libmso_batch_memory.la libmso_node.la libmso_base.la $(GTEST_LIBS)
 if BUILD_TRAIN

@@ -6,9 +6,24 @@
 
 namespace mso {
 
+namespace {
+
+// What the buffers below take, in the slice of each stage: float32 weights and gradients, the bfloat16 copy.
+std::map<std::string, uint64_t> bytes_of_stages(const ParameterLayouts& layouts, ComputeType compute) {
+  const uint64_t copy = compute == ComputeType::kBF16 ? sizeof(BFloat16Bits) : 0;
+  std::map<std::string, uint64_t> bytes;
+  for (const auto& [stage, elements] : elements_by_stage(layouts.trainable)) bytes[stage] += elements * (2 * sizeof(float) + copy);
+  for (const auto& [stage, elements] : elements_by_stage(layouts.frozen)) bytes[stage] += elements * (sizeof(float) + copy);
+  return bytes;
+}
+
+}  // namespace
+
 FlatParameters::FlatParameters(const std::vector<ParameterSpec>& specs, const std::vector<bool>& frozen,
                                ComputeType compute)
-    : compute_(compute), layouts_(split_layouts(specs, frozen)) {
+    : compute_(compute),
+      layouts_(split_layouts(specs, frozen)),
+      memory_("weights and gradients", bytes_of_stages(layouts_, compute)) {
   trainable_.master = FlatBuffer<float>(layouts_.trainable.size);
   gradients_ = FlatBuffer<float>(layouts_.trainable.size);
   frozen_.master = FlatBuffer<float>(layouts_.frozen.size);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "memory/flat_buffer.h"
+#include "memory/slice_reservation.h"
 #include "model/kernels.h"
 #include "model/parameters.h"
 #include "model/training_graph.h"
@@ -57,6 +58,7 @@ class FlatParameters {
 
   ComputeType compute_;
   ParameterLayouts layouts_;
+  SliceReservation memory_;  // before the buffers it stands for
   mutable Buffers trainable_, frozen_;
   mutable FlatBuffer<float> gradients_;
   std::map<std::string, Place> places_;

@@ -140,18 +140,14 @@ void check_cgroups(const NodeCheckOptions& options, std::vector<CheckLine>& line
 }
 
 void check_memory(const NodeCheckOptions& options, const NodeFacts& facts, std::vector<CheckLine>& lines) {
-  lines.push_back(ok("memory", bytes(facts.memory_bytes) + (facts.l3_bytes ? ", L3 cache " + bytes(facts.l3_bytes) : "")));
+  lines.push_back(ok("memory", bytes(facts.memory_bytes)));
   struct statfs shm = {};
   if (::statfs((options.root / "dev/shm").c_str(), &shm) != 0 || shm.f_type != TMPFS_MAGIC) {
     lines.push_back(fail("/dev/shm", "is not a RAM disk", "mount a tmpfs there: MPI and training without --mso use it"));
     return;
   }
-  const uint64_t total = shm.f_blocks * static_cast<uint64_t>(shm.f_bsize), free = shm.f_bavail * static_cast<uint64_t>(shm.f_bsize);
-  const std::string found = bytes(free) + " free of " + bytes(total);
-  if (free < (uint64_t{64} << 20))
-    lines.push_back(warn("/dev/shm", found, "below 64 MiB: ranks of a node talk through it (remove what dead jobs left)"));
-  else
-    lines.push_back(ok("/dev/shm", found));
+  const uint64_t total = shm.f_blocks * static_cast<uint64_t>(shm.f_bsize);
+  lines.push_back(ok("/dev/shm", "a RAM disk of " + bytes(total)));
 }
 
 void check_kernel(const NodeCheckOptions& options, std::vector<CheckLine>& lines) {

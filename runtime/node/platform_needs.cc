@@ -126,9 +126,9 @@ std::vector<CheckLine> check_platform(const PlatformFacts& facts, const Platform
     lines.push_back(line("memory channels", facts.memory_channels >= needs.memory_channels,
                          facts.memory_channels > 0 ? shortfall : CheckState::kWarn,
                          facts.memory_channels > 0 ? std::to_string(facts.memory_channels) + " in use (" + facts.memory_source + ")"
-                                                   : "unknown: no EDAC driver, and the DMI table is root's",
+                                                   : "unknown: no EDAC driver, and no DMI table that can be read",
                          std::to_string(needs.memory_channels), facts.memory_channels > 0 ? "a module in every channel; memory-channels:N in the needs accepts fewer"
-                                                                                          : "run it as root, or memory-channels:off"));
+                                                                                          : "the DMI table is for root alone; memory-channels:off asks no more"));
   if (needs.l3_bytes > 0)
     lines.push_back(line("L3 cache", facts.l3_bytes >= needs.l3_bytes, shortfall, facts.l3_bytes > 0 ? size_text(facts.l3_bytes) + " of a socket" : "unknown",
                          size_text(needs.l3_bytes), "decoding of pictures and video slows down; l3:SIZE in the needs accepts less"));

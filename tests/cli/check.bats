@@ -45,6 +45,30 @@ setup() {
   python3 -c 'import json, sys; d = json.loads(sys.argv[1]); assert d["exit_code"] == 1; assert any(c["state"] == "fail" for c in d["checks"]); assert all(c["name"] and c["found"] for c in d["checks"])' "$output"
 }
 
+@test "--node: hardware against its needs, warned of or, with --prod, failing; limits can be set" {
+  echo "ClusterName=x" > slurm.conf
+  run "$MSO" check --node --slurm-conf "$PWD/slurm.conf" --need pcie-lanes:100000,memory-channels:100000,l3:8T,infiniband:100000,tmpfs:0
+  [[ $output == *"warn  PCIe lanes"*"(wanted: 100000)"* ]]
+  [[ $output == *"warn  InfiniBand"*"(wanted: 100000 Gb/s on a port)"* ]]
+  [[ $output == *"warn  memory channels"* && $output == *"warn  L3 cache"* && $output != *"  RAM disk  "* ]]
+  run "$MSO" check --node --json --prod --slurm-conf "$PWD/slurm.conf" --need pcie-lanes:100000
+  [ "$status" -eq 1 ]
+  python3 -c 'import json, sys; d = {c["name"]: c for c in json.loads(sys.argv[1])["checks"]}; assert d["PCIe lanes"]["state"] == "fail" and d["PCIe lanes"]["limit"] == "100000" and d["PCIe lanes"]["hint"]' "$output"
+  run "$MSO" check --node --slurm-conf "$PWD/slurm.conf" --need pcie-lanes:off,memory-channels:off,l3:off,nvlink:off,infiniband:off
+  [[ $output != *"PCIe lanes"* && $output != *InfiniBand* && $output != *"L3 cache"* ]]
+  run "$MSO" check --node --need pcie-lane:3
+  [ "$status" -eq 2 ]
+  [[ $output == *"did you mean pcie-lanes?"* ]]
+}
+
+@test "-c: what train refuses about the model is refused here by the same check" {
+  run "$MSO" check -c "$ETC/demo.yaml" data.template='no picture'
+  [ "$status" -eq 2 ]
+  run "$MSO" check -c "$ETC/demo.yaml" model.text.vocab_size=200 model.image_token_index=199
+  [ "$status" -eq 2 ]
+  [[ $output == *"more tokens than the model's vocabulary"* ]]
+}
+
 @test "-c: whether a configuration fits this node" {
   run "$MSO" check -c "$ETC/demo.yaml" ero.cpu_reserve_cores='[1, 4096]'
   [ "$status" -eq 0 ]

@@ -187,17 +187,27 @@ SCRIPT
   rmdir /tmp/nvidia-mps 2>/dev/null || true
 }
 
-@test "without GPUs the slices limit the ranks' own memory: a run that needs more ends with the slice's name" {
+@test "without GPUs the slices limit the ranks' own memory, weights and optimizer too: a run that needs more ends with the slice's name" {
   [[ -x $MSO && -d /usr/share/tuxpaint/stamps/animals ]] || skip "mso or the sample pictures are missing"
   export MSO_SRCDIR=${MSO_SRCDIR:-$HERE/../..}
   in_cluster 1 <<'SCRIPT'
 "$MSO" data pack /usr/share/tuxpaint/stamps/animals "$PREFIX/shards" >/dev/null 2>&1
-train=("$MSO" train -c "$MSO_SRCDIR/tests/mpi/tiny.yaml" data.path="$PREFIX/shards" data.eval_shards=0 train.eval_interval=0 train.steps=3)
+train=("$MSO" train -c "$MSO_SRCDIR/tests/mpi/tiny.yaml" data.path="$PREFIX/shards" data.eval_shards=0 train.eval_interval=0 train.steps=3
+  model.vision.num_hidden_layers=6)
 expect 0 srun -n1 --mso --mso-snapshot=64M --mso-gpu-slices=vision:512M,shared:512M "${train[@]}" train.run_dir="$PREFIX/run1"
-says "memory slices at the end: vision"
-expect 1 srun -n1 --mso --mso-snapshot=64M --mso-gpu-slices=vision:1M,shared:512M "${train[@]}" train.run_dir="$PREFIX/run2" data.micro_batch_tokens=8192
+# Weights and the optimizer's state are held to the end, the tensors of a step are not.
+[[ $out =~ "memory slices at the end: vision "([0-9.]+)" MiB of 512 MiB (peak "([0-9.]+)" MiB)" ]] || fail "no use of the slices"
+awk -v at_end="${BASH_REMATCH[1]}" -v peak="${BASH_REMATCH[2]}" 'BEGIN { exit !(at_end > 1 && peak > at_end) }' || fail "${BASH_REMATCH[0]}"
+# Room for the weights, none for the optimizer: refused before the run folder is there.
+expect 2 srun -n1 --mso --mso-snapshot=64M --mso-gpu-slices=vision:1M,shared:512M "${train[@]}" train.run_dir="$PREFIX/run2"
+says "a memory slice is full: the optimizer's state and the gradients it keeps need"
+says "of vision, which is 1.00 MiB with"
+says "--mso-gpu-slices=vision:SIZE"
+[[ ! -e $PREFIX/run2 ]] || fail "a refused run left a folder"
+# Room for both, not for the tensors of a step.
+expect 1 srun -n1 --mso --mso-snapshot=64M --mso-gpu-slices=vision:2M,shared:512M "${train[@]}" train.run_dir="$PREFIX/run3" data.micro_batch_tokens=8192
 says "a memory slice is full"
-says "of vision"
+says "more bytes asked of vision"
 expect_clean
 SCRIPT
 }

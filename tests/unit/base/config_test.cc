@@ -46,7 +46,7 @@ TEST(ConfigDefaults, AreTheMissions) {
       config["ero"],
       json::parse(
           R"({"gpu_slice_policy": "dynamic", "cpu_reserve_cores": [4, 8], "nvme_reserve_channels": 2,
-              "gpu_slices": "", "nvme_lanes": "", "check": "staging"})"));
+              "gpu_slices": "", "nvme_lanes": "", "check": "staging", "needs": ""})"));
   EXPECT_EQ(
       config["mdp"],
       json::parse(

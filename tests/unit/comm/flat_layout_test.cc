@@ -130,6 +130,25 @@ TEST(FlatLayout, TensorsSmallerThanTheRanksLeaveEmptyParts) {
   EXPECT_TRUE(slices_of_shard(layout, make_shard(buckets, 3)).empty());
 }
 
+TEST(FlatLayout, ElementsByStageAddUpOverTheRanks) {
+  const FlatLayout layout = make_flat_layout({{.name = "a", .stage = "vision_encoder", .shape = {37, 5}},
+                                              {.name = "b", .stage = "vision_encoder", .shape = {3}},
+                                              {.name = "c", .stage = "llm_decoder", .shape = {64, 33}}});
+  const std::map<std::string, uint64_t> all = elements_by_stage(layout);
+  EXPECT_EQ(all, (std::map<std::string, uint64_t>{{"llm_decoder", 2112}, {"vision_encoder", 192 + 16}}));
+  for (size_t bucket_elements : {size_t{1}, size_t{200}, size_t{100000}}) {
+    const auto buckets = plan_buckets(layout, bucket_elements, 3);
+    std::map<std::string, uint64_t> sum;
+    for (int rank = 0; rank < 3; ++rank) {
+      const Shard shard = make_shard(buckets, rank);
+      uint64_t own = 0;
+      for (const auto& [stage, elements] : elements_by_stage(layout, shard)) sum[stage] += elements, own += elements;
+      EXPECT_EQ(own, shard.size);
+    }
+    EXPECT_EQ(sum, all);
+  }
+}
+
 TEST(FlatLayout, NothingToTrainIsNoBucket) {
   EXPECT_TRUE(plan_buckets(make_flat_layout({}), 100, 2).empty());
 }

@@ -77,6 +77,16 @@ void expect_same(const ShardedOptimizer& a, const ShardedOptimizer& b, uint64_t 
         << x[i].name << " after step " << step;
 }
 
+TEST(OptimizerMemory, IsMasterMomentsAndKeptGradientsOfTheShard) {
+  const StubGraph graph;
+  const std::vector<Bucket> buckets = plan_buckets(graph.layout(), 500, 3);
+  std::map<std::string, uint64_t> sum;
+  for (int rank = 0; rank < 3; ++rank)
+    for (const auto& [stage, bytes] : optimizer_bytes(graph.layout(), buckets, rank, 4)) sum[stage] += bytes;
+  // 37·5 → 192, 5 → 16; 64·33 = 2112, 7 → 16 elements; (3 + 4) floats each.
+  EXPECT_EQ(sum, (std::map<std::string, uint64_t>{{"llm_decoder", (2112 + 16) * 28}, {"vision_encoder", (192 + 16) * 28}}));
+}
+
 TEST(RollForward, EqualsTheStepsBitByBit) {
   Optimizer trained(500), wrong(500),
       resumed(100000);  // other buckets: one rank's shard is the same, the passes are not
