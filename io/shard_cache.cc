@@ -80,6 +80,26 @@ std::vector<Found> scan(const fs::path& folder) {
   return found;
 }
 
+// Takes a file away and returns its size; 0 where another took it. Renamed first, so that the size is that of what went,
+// also where a writer replaces the file meanwhile.
+uint64_t take_away(const fs::path& path, const fs::path& beside) {
+  if (::rename(path.c_str(), beside.c_str()) != 0) return 0;
+  struct stat info;
+  const uint64_t bytes = ::lstat(beside.c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
+  ::unlink(beside.c_str());
+  return bytes;
+}
+
+FileDescriptor lock_file(const fs::path& path, int how, int milliseconds) {
+  FileDescriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd.valid()) return fd;
+  for (int waited = 0; ::flock(fd.get(), how | LOCK_NB) != 0; waited += 2) {
+    if (waited >= milliseconds) return {};
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return fd;
+}
+
 uint64_t total(const std::vector<Found>& found) {
   uint64_t bytes = 0;
   for (const Found& file : found) bytes += file.bytes;
@@ -97,20 +117,19 @@ ShardCache::ShardCache(fs::path folder, uint64_t max_bytes) : folder_(std::move(
   try {
     make_folders(folder_);
     FileDescriptor fd = open_file(folder_ / "state", O_RDWR | O_CREAT, 0600);
-    for (int i = 0; ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
-      if (i == 500) throw Error("another process holds the cache's state for too long", (folder_ / "state").string());
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
     // Room for it first: a write through the mapping on a full disk would end the process.
     if (const int error = ::posix_fallocate(fd.get(), 0, sizeof(State)))
       throw system_error("cannot write", (folder_ / "state").string(), error);
+    const FileDescriptor nobody_writes = lock_file(folder_ / "write.lock", LOCK_EX, 5000);
+    const FileDescriptor nobody_evicts = lock_file(folder_ / "evict.lock", LOCK_EX, 5000);
+    if (!nobody_writes.valid() || !nobody_evicts.valid())
+      throw Error("another process holds the cache for too long", folder_.string());
     void* mapping = ::mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
     if (mapping == MAP_FAILED) throw system_error("cannot map", (folder_ / "state").string());
     state_ = static_cast<State*>(mapping);
     // What is there counts, not what processes that may have died believed.
     state_->bytes = total(scan(folder_));
     std::memcpy(state_->magic, "MSOCACH1", 8);
-    (void)::flock(fd.get(), LOCK_UN);  // the mapping would keep it
   } catch (const std::exception& error) {
     std::lock_guard lock(mutex_);
     note_trouble(error.what());
@@ -122,6 +141,10 @@ ShardCache::~ShardCache() {
 }
 
 fs::path ShardCache::file(uint64_t shard, uint64_t chunk) const { return folder_ / hex64(shard) / std::to_string(chunk); }
+
+fs::path ShardCache::temporary(const fs::path& path) {
+  return path.parent_path() / ("tmp-" + std::to_string(::getpid()) + "-" + std::to_string(next_temporary_.fetch_add(1)));
+}
 
 void ShardCache::note_trouble(const std::string& what) {  // with the lock held
   if (trouble_.empty()) log_warn("the cache of shards takes nothing more: {}", what);
@@ -145,8 +168,8 @@ bool ShardCache::read(uint64_t shard, uint64_t chunk, uint64_t offset, std::span
   if (!fd.valid()) return count(&CacheCounters::misses);
   auto damaged = [&] {
     if (log_allowed("cache_damaged")) log_warn("{} is damaged and is fetched again", path.string());
-    struct stat info;
-    if (::fstat(fd.get(), &info) == 0 && ::unlink(path.c_str()) == 0) state_->bytes -= static_cast<uint64_t>(info.st_size);
+    const FileDescriptor writing = lock_file(folder_ / "write.lock", LOCK_SH, 1000);
+    state_->bytes -= take_away(path, temporary(path));
     return count(&CacheCounters::damaged);
   };
   ChunkHeader header;
@@ -179,13 +202,9 @@ bool ShardCache::read(uint64_t shard, uint64_t chunk, uint64_t offset, std::span
 
 bool ShardCache::make_room(uint64_t bytes) {
   if (bytes > max_bytes_) return false;
-  FileDescriptor fd(::open((folder_ / "evict.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd.valid()) return false;
   // One evicts; the others see what it made room for.
-  for (int i = 0; ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0; ++i) {
-    if (i == 200) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  const FileDescriptor evicting = lock_file(folder_ / "evict.lock", LOCK_EX, 1000);
+  if (!evicting.valid()) return false;
   const uint64_t used = state_->bytes;
   if (used + bytes <= max_bytes_) return true;
   std::vector<Found> found = scan(folder_);
@@ -195,13 +214,15 @@ bool ShardCache::make_room(uint64_t bytes) {
   uint64_t freed = 0, evicted = 0;
   for (const Found& file : found) {
     if (freed >= wanted) break;
-    if (::unlink(file.path.c_str()) != 0) continue;
-    freed += file.bytes;
+    const uint64_t gone = take_away(file.path, temporary(file.path));
+    if (gone == 0) continue;
+    state_->bytes -= gone;
+    freed += gone;
     ++evicted;
   }
-  state_->bytes -= std::min<uint64_t>(freed, used);
-  // Nothing is left, yet it counts as full: what processes that died had reserved.
-  if (freed < wanted && evicted == found.size() && state_->bytes + bytes > max_bytes_) state_->bytes = 0;
+  // Nothing is left, yet it counts as full: what processes that died had reserved, unless somebody is writing.
+  if (freed < wanted && state_->bytes + bytes > max_bytes_ && lock_file(folder_ / "write.lock", LOCK_EX, 0).valid())
+    state_->bytes = total(scan(folder_));
   std::lock_guard lock(mutex_);
   counters_.evicted += evicted;
   return state_->bytes + bytes <= max_bytes_;
@@ -214,21 +235,26 @@ bool ShardCache::write(uint64_t shard, uint64_t chunk, std::span<const std::byte
     if (!trouble_.empty() && Clock::now() < next_write_) return false;
   }
   const uint64_t bytes = kContentAt + content.size();
+  auto refused = [&] {
+    std::lock_guard lock(mutex_);
+    ++counters_.failed_writes;
+    return false;
+  };
+  // From the reservation until the file is there, so that nobody counts the folder anew meanwhile.
+  FileDescriptor writing = lock_file(folder_ / "write.lock", LOCK_SH, 1000);
   for (uint64_t used = state_->bytes;;) {
+    if (!writing.valid()) return refused();
     if (used + bytes <= max_bytes_) {
       if (state_->bytes.compare_exchange_weak(used, used + bytes)) break;
     } else {
-      if (!make_room(bytes)) {
-        std::lock_guard lock(mutex_);
-        ++counters_.failed_writes;
-        return false;
-      }
+      writing = {};
+      if (!make_room(bytes)) return refused();
+      writing = lock_file(folder_ / "write.lock", LOCK_SH, 1000);
       used = state_->bytes;
     }
   }
   const fs::path path = file(shard, chunk);
-  const fs::path beside =
-      path.parent_path() / ("tmp-" + std::to_string(::getpid()) + "-" + std::to_string(next_temporary_.fetch_add(1)));
+  const fs::path beside = temporary(path);
   try {
     ChunkHeader header{};
     std::memcpy(header.magic, kMagic, sizeof kMagic);
@@ -243,11 +269,16 @@ bool ShardCache::write(uint64_t shard, uint64_t chunk, std::span<const std::byte
     pwrite_all(fd.get(), &header, sizeof header, 0, beside);
     kill_point("cache_chunk_begun");
     pwrite_all(fd.get(), content.data(), content.size(), kContentAt, beside);
-    struct stat replaced;
-    const bool replaces = ::stat(path.c_str(), &replaced) == 0;
-    // Not synced: after a power loss the checksums tell what is missing.
-    rename_path(beside, path);
-    if (replaces) state_->bytes -= static_cast<uint64_t>(replaced.st_size);
+    // What it replaces goes first, so that its size is known however many write the chunk at once; a reader between the
+    // two finds nothing and fetches. Not synced: after a power loss the checksums tell what is missing.
+    while (::renameat2(AT_FDCWD, beside.c_str(), AT_FDCWD, path.c_str(), RENAME_NOREPLACE) != 0) {
+      if (errno != EEXIST && errno != EINVAL) throw system_error("cannot rename", beside.string());
+      const bool unknown = errno == EINVAL;  // a file system without such renaming: exact for one writer
+      state_->bytes -= take_away(path, temporary(path));
+      if (!unknown) continue;
+      rename_path(beside, path);
+      break;
+    }
   } catch (const std::exception& error) {
     ::unlink(beside.c_str());
     state_->bytes -= bytes;

@@ -22,7 +22,7 @@ struct CacheCounters {
 };
 
 // Thread-safe. A crash or power loss leaves at most files that are noticed as damaged and fetched again.
-//   <folder>/mso-cache-1/state, evict.lock                   bytes in use by all processes; who evicts
+//   <folder>/mso-cache-1/state, evict.lock, write.lock       bytes in use by all processes; who evicts; who writes
 //   <folder>/mso-cache-1/<16 digits of the shard>/lock, <chunk>   see the layout of a chunk in shard_cache.cc
 class ShardCache {
  public:
@@ -62,6 +62,7 @@ class ShardCache {
  private:
   struct State;
   std::filesystem::path file(uint64_t shard, uint64_t chunk) const;
+  std::filesystem::path temporary(const std::filesystem::path& path);  // a new name beside it
   bool make_room(uint64_t bytes);
   void note_trouble(const std::string& what);
 
