@@ -361,6 +361,7 @@ void RankBatch::release() noexcept {
     try {
       for (MicroBatch& batch : micro_batches)
         for (auto& [name, tensor] : batch.media) pool_->give_back(std::move(tensor));
+      pool_->step_boundary();
     } catch (const std::exception&) {  // no memory for the list of buffers: they are freed
     }
   }

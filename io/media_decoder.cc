@@ -24,7 +24,7 @@ MediaDecoder make_video_decoder(const ImageProcessorConfig& config, int64_t fram
     const VideoClip clip = decode_video(file, name, options);
     const std::vector<int64_t> shape = {clip.frames(), 3, processor->height(), processor->width()};
     DecodedMedia media;
-    media.tensor = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
+    media.tensor = pool ? pool->tensor(DType::kF32, shape, Modality::kVideo) : HostTensor::make(DType::kF32, shape);
     media.tokens = clip.frames() * tokens_per_frame;
     Image image;
     image.width = clip.width;
@@ -60,7 +60,7 @@ MediaDecoder make_audio_decoder(int64_t mel_bins, int64_t mel_frames, int64_t to
     mel->compute(std::span(clip.samples).first(used), features.data());
     const std::vector<int64_t> shape = {1, mel_bins, mel_frames};
     DecodedMedia media;
-    media.tensor = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
+    media.tensor = pool ? pool->tensor(DType::kF32, shape, Modality::kAudio) : HostTensor::make(DType::kF32, shape);
     media.tokens = tokens;
     for (int64_t bin = 0; bin < mel_bins; ++bin)  // whole seconds are computed: the rest is left out
       std::memcpy(media.tensor.data<float>() + bin * mel_frames, features.data() + bin * computed,

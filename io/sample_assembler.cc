@@ -242,6 +242,7 @@ AssembledSample SampleAssembler::assemble(uint64_t id, BufferPool* pool) const {
   AssembledSample out;
   try {
     assemble_into(id, pool, &out);
+    for (auto& [name, tensor] : out.media) BufferPool::park(tensor);  // until it is joined into a batch
     return out;
   } catch (const std::exception& error) {
     if (pool) out.give_back(*pool);
@@ -330,6 +331,12 @@ void SampleAssembler::assemble_into(uint64_t id, BufferPool* pool, AssembledSamp
   if (!any) throw BadSampleError("no_label", "nothing in it can be predicted from what comes before");
 }
 
+static Modality modality_of_media(const std::string& name) {
+  return name == "pixel_values_videos" ? Modality::kVideo
+         : name == "input_features"    ? Modality::kAudio
+                                       : Modality::kImage;
+}
+
 MicroBatch join_samples(const std::vector<const AssembledSample*>& samples, const std::vector<uint64_t>& ids,
                         BufferPool* pool) {
   MicroBatch batch;
@@ -350,7 +357,7 @@ MicroBatch join_samples(const std::vector<const AssembledSample*>& samples, cons
   std::map<std::string, std::byte*> ends;
   for (const auto& [name, shape] : shapes) {
     HostTensor& joined = batch.media[name];
-    joined = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
+    joined = pool ? pool->tensor(DType::kF32, shape, modality_of_media(name)) : HostTensor::make(DType::kF32, shape);
     ends[name] = joined.bytes.data();
   }
   for (const AssembledSample* sample : samples) {

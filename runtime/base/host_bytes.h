@@ -1,7 +1,9 @@
 // The bytes of a tensor in host memory: on the heap, or a block of memory that somebody else manages.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -21,6 +23,10 @@ class HostBytes {
  public:
   HostBytes() = default;
   explicit HostBytes(size_t size) { resize(size); }  // zeros
+  template <std::contiguous_iterator Iterator>
+  HostBytes(Iterator begin, Iterator end) : HostBytes(undefined(static_cast<size_t>(end - begin))) {
+    std::copy(begin, end, heap_.get());
+  }
   static HostBytes undefined(size_t size);           // on the heap, not filled
   HostBytes(std::unique_ptr<HostBlock> block, size_t size) : size_(size), block_(std::move(block)) {}
   HostBytes(HostBytes&& other) noexcept { swap(other); }

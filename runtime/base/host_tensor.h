@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/host_bytes.h"
+
 namespace mso {
 
 enum class DType : uint8_t { kU8, kI32, kI64, kF16, kBF16, kF32, kF64, kBool, kI8, kI16, kU16, kU32, kU64 };
@@ -19,13 +21,15 @@ DType dtype_from_name(const std::string& name);  // Error on an unknown one
 struct HostTensor {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
+  HostBytes bytes;
 
+  // Zeros.
   static HostTensor make(DType dtype, std::vector<int64_t> shape) {
     HostTensor t{dtype, std::move(shape), {}};
-    t.bytes.resize(static_cast<size_t>(t.count()) * size_of(dtype));
+    t.bytes = HostBytes(t.byte_count());
     return t;
   }
+  size_t byte_count() const { return static_cast<size_t>(count()) * size_of(dtype); }
   int64_t count() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
   template <typename T>
   T* data() { return reinterpret_cast<T*>(bytes.data()); }

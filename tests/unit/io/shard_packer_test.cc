@@ -151,22 +151,26 @@ TEST(RealPictures, BadOnesEndInTheLedgerAndGoodOnesAreRight) {
   EXPECT_EQ(std::memcmp(good.media.at("pixel_values").bytes.data(), expected.data(), expected.size() * sizeof(float)), 0);
 }
 
-TEST(BufferPool, GivesFittingBuffersAndKeepsItsLimit) {
-  BufferPool pool(100);
+TEST(BufferPool, GivesTheSameMemoryAgainAndCountsIt) {
+  BufferPool pool(1 << 20);
+  auto used = [&](Modality m) { return pool.use().parts[static_cast<size_t>(m)].used; };
+  EXPECT_EQ(pool.use().parts[static_cast<size_t>(Modality::kAudio)].name, "audio");
   HostTensor a = pool.tensor(DType::kF32, {10});
   const void* memory = a.bytes.data();
+  EXPECT_EQ(used(Modality::kImage), 65536u);
   pool.give_back(std::move(a));
-  EXPECT_EQ(pool.kept_bytes(), 40u);
-  EXPECT_NE(pool.tensor(DType::kU8, {41}).bytes.data(), memory);  // too small for it
-  EXPECT_NE(pool.tensor(DType::kU8, {19}).bytes.data(), memory);  // too large for it
-  HostTensor again = pool.tensor(DType::kU8, {2, 15});
+  EXPECT_EQ(pool.use().blocks.blocks, 0u);
+  HostTensor again = pool.tensor(DType::kU8, {2, 15}, Modality::kAudio);
   EXPECT_EQ(again.bytes.data(), memory);
   EXPECT_EQ(again.bytes.size(), 30u);
-  EXPECT_EQ(pool.kept_bytes(), 0u);
-  for (int i = 0; i < 5; ++i) pool.give_back(HostTensor::make(DType::kU8, {40}));
-  EXPECT_EQ(pool.kept_bytes(), 80u);
-  pool.give_back(HostTensor::make(DType::kU8, {400}));
-  EXPECT_EQ(pool.kept_bytes(), 0u);
+  EXPECT_EQ(used(Modality::kAudio), 65536u);
+  const HostTensor large = pool.tensor(DType::kU8, {3 << 20});  // the arena has 2 MiB
+  EXPECT_EQ(large.bytes.size(), size_t{3} << 20);
+  EXPECT_EQ(pool.use().overflows, 1u);
+  BufferPool::park(again);
+  pool.step_boundary();
+  EXPECT_EQ(again.bytes.data(), memory);
+  pool.give_back(HostTensor::make(DType::kU8, {40}));
   pool.give_back(HostTensor{});
 }
 
