@@ -45,25 +45,35 @@ std::vector<std::vector<size_t>> deal_to_ranks(const std::vector<SampleCost>& co
   return dealt;
 }
 
-std::vector<std::vector<size_t>> pack_micro_batches(const std::vector<int64_t>& lengths, int64_t limit) {
-  std::vector<size_t> order(lengths.size());
+std::vector<std::vector<size_t>> pack_micro_batches(const std::vector<PackedSample>& samples, const MicroBatchLimits& limits) {
+  std::vector<size_t> order(samples.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return std::pair(-lengths[a], a) < std::pair(-lengths[b], b); });
-  std::vector<std::vector<size_t>> packs;
-  std::vector<int64_t> room;
-  for (size_t sample : order) {
+            [&](size_t a, size_t b) { return std::pair(-samples[a].positions, a) < std::pair(-samples[b].positions, b); });
+  struct Pack {
+    std::vector<size_t> samples;
+    int64_t room = 0;
+    PerModality<uint64_t> of;
+  };
+  std::vector<Pack> packs;
+  auto takes = [&](const Pack& pack, const PackedSample& sample) {
+    const uint64_t most = limits.samples[sample.modality];
+    return pack.room >= sample.positions && (most == 0 || pack.of[sample.modality] < most);
+  };
+  for (size_t i : order) {
     size_t pack = 0;
-    while (pack < packs.size() && room[pack] < lengths[sample]) ++pack;
-    if (pack == packs.size()) {
-      packs.emplace_back();
-      room.push_back(limit);
-    }
-    packs[pack].push_back(sample);
-    room[pack] -= lengths[sample];
+    while (pack < packs.size() && !takes(packs[pack], samples[i])) ++pack;
+    if (pack == packs.size()) packs.push_back({{}, limits.positions, {}});
+    packs[pack].samples.push_back(i);
+    packs[pack].room -= samples[i].positions;
+    ++packs[pack].of[samples[i].modality];
   }
-  for (auto& pack : packs) std::sort(pack.begin(), pack.end());
-  return packs;
+  std::vector<std::vector<size_t>> result;
+  for (Pack& pack : packs) {
+    std::sort(pack.samples.begin(), pack.samples.end());
+    result.push_back(std::move(pack.samples));
+  }
+  return result;
 }
 
 }  // namespace mso

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "io/modality.h"
+
 namespace mso {
 
 // Work of a sample in positions: known from the index before anything is read.
@@ -21,9 +23,17 @@ struct SampleCost {
 // doubled; with at least `ranks` samples of cost ≥ 1 none stays empty when all have pictures or all are text.
 std::vector<std::vector<size_t>> deal_to_ranks(const std::vector<SampleCost>& costs, int ranks);
 
-// Packs samples of `lengths` positions into micro-batches of at most `limit` positions: first-fit decreasing (longest
-// first, equal ones in order, each into the first that has room), so that never more than 11/9 of the least number +1
-// are needed. A sample longer than `limit` gets a micro-batch of its own. Inside a micro-batch samples keep their order.
-std::vector<std::vector<size_t>> pack_micro_batches(const std::vector<int64_t>& lengths, int64_t limit);
+struct PackedSample {
+  int64_t positions = 0;
+  Modality modality = Modality::kText;
+};
+struct MicroBatchLimits {
+  int64_t positions = 4096;
+  PerModality<uint64_t> samples;  // of a modality; 0: as many as there is room for
+};
+// Packs samples into micro-batches within the limits: first-fit decreasing (longest first, equal ones in order, each into
+// the first that has room), so that never more than 11/9 of the least number +1 are needed where positions alone decide.
+// A sample longer than a micro-batch gets one of its own. Inside a micro-batch samples keep their order.
+std::vector<std::vector<size_t>> pack_micro_batches(const std::vector<PackedSample>& samples, const MicroBatchLimits& limits);
 
 }  // namespace mso

@@ -60,7 +60,7 @@ std::vector<uint64_t> SettledStep::trained_ids() const {
 struct DataLoader::Impl {
   Impl(std::shared_ptr<const SampleAssembler> a, DataLoaderOptions o)
       : assembler(std::move(a)), options(std::move(o)), order(make_order()),
-        pool(std::make_shared<BufferPool>(options.memory_bytes)) {}
+        pool(std::make_shared<BufferPool>(options.memory_bytes, options.memory_shares)) {}
 
   SampleOrder make_order() const;
   bool has_recipe() const { return std::ranges::any_of(options.recipe, [](uint64_t n) { return n > 0; }); }
@@ -374,7 +374,7 @@ DataLoader::DataLoader(std::shared_ptr<const SampleAssembler> assembler, DataLoa
     return Error(what, key, "", ExitCode::kBadUsage);
   };
   if (options.batch_samples == 0) throw refuse("must be at least 1", "train.global_batch_samples");
-  if (options.micro_batch_tokens <= 0) throw refuse("must be at least 1", "data.micro_batch_tokens");
+  if (options.micro_batch.positions <= 0) throw refuse("must be at least 1", "data.micro_batch_tokens");
   if (options.ranks < 1 || options.rank < 0 || options.rank >= options.ranks)
     throw refuse("no such rank", std::to_string(options.rank) + " of " + std::to_string(options.ranks));
   if (options.threads <= 0) options.threads = std::max(1, usable_cores() / std::max(1, options.ranks_on_node));
@@ -644,16 +644,16 @@ RankBatch DataLoader::take() {
     impl.work_or_stop.notify_all();
   }
   std::vector<size_t> good;
-  std::vector<int64_t> lengths;
+  std::vector<PackedSample> packed;
   for (size_t k = 0; k < mine.size(); ++k) {
     const Slot& slot = mine[k];
     if (slot.code != 0) batch.bad_samples.push_back({slot.item.id, indices[k], slot.reason, slot.detail});
     if (slot.code != 0 && replacement_of_fate(slot.code) == 0) continue;
     good.push_back(k);
-    lengths.push_back(static_cast<int64_t>(slot.sample.tokens.size()));
+    packed.push_back({static_cast<int64_t>(slot.sample.tokens.size()), slot.item.modality});
   }
   batch.samples = good.size();
-  for (const std::vector<size_t>& members : pack_micro_batches(lengths, impl.options.micro_batch_tokens)) {
+  for (const std::vector<size_t>& members : pack_micro_batches(packed, impl.options.micro_batch)) {
     std::vector<const AssembledSample*> samples;
     std::vector<uint64_t> ids;
     for (size_t m : members) {
@@ -727,6 +727,8 @@ std::vector<LedgerEntry> DataLoader::ledger_entries(const SettledStep& step, con
 uint64_t DataLoader::steps_per_epoch() const { return impl_->steps(); }
 const SampleAssembler& DataLoader::assembler() const { return *impl_->assembler; }
 const DataLoaderOptions& DataLoader::options() const { return impl_->options; }
+
+BatchMemoryUse DataLoader::memory_use() const { return impl_->pool->use(); }
 
 DataLoader::Counters DataLoader::counters() const {
   std::lock_guard lock(impl_->mutex);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "io/buffer_pool.h"
 #include "io/ledger.h"
 #include "io/micro_batch.h"
 #include "io/sample_assembler.h"
@@ -32,12 +33,13 @@ struct DataLoaderOptions {
   uint64_t seed = 0;
   uint64_t batch_samples = 1;          // N: train.global_batch_samples
   int rank = 0, ranks = 1;             // data-parallel
-  int64_t micro_batch_tokens = 4096;   // data.micro_batch_tokens
+  MicroBatchLimits micro_batch;        // data.micro_batch_tokens, mdp.micro_batch.*.samples
   int threads = 0;                     // decoders of text, sound and pictures; 0: cores of this process / ranks on the node, at least 1
   int video_threads = 2;               // decoders of video, two at least, so that a slow one does not hold the others back
   int ranks_on_node = 1;               // for threads = 0
   PerModality<uint64_t> prefetch_depth;  // samples decoded ahead: io/prefetch_depth.h
   uint64_t memory_bytes = uint64_t{1} << 30;  // of decoded samples waiting; the step due next is decoded all the same
+  std::vector<MemoryShare> memory_shares = default_batch_shares();  // one for each modality
   double timeout_s = 60;               // longest wait for a step's samples
   double defer_after_s = -1;           // mdp.defer_after_ms: how long a step waits for a late sample; negative: to the end
   PerModality<uint64_t> recipe;        // samples of each modality in a batch, Σ = N; all 0: as they come
@@ -152,6 +154,7 @@ class DataLoader {
     PerModality<OfModality> of;
   };
   Counters counters() const;
+  BatchMemoryUse memory_use() const;  // parts in the order of the modalities
 
   // The loader's place before the step that comes next as a small JSON text (record "cursor" of a snapshot): step,
   // position, what was deferred, n, N, seed, fingerprint of the data set; and its check on resume: sentences on what does

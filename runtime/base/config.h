@@ -50,8 +50,20 @@ struct ShardCacheConfig {
   std::string fill;       // always | slow
   bool operator==(const ShardCacheConfig&) const = default;
 };
+// What samples of a kind may take of a micro-batch and of the batch memory.
+struct MicroBatchPart {
+  int64_t samples = 0;
+  double memory = 0, fragmentation = 0;  // share of mdp.batch_memory; tolerated share of useless free memory
+  bool operator==(const MicroBatchPart&) const = default;
+};
+struct MicroBatchConfig {
+  MicroBatchPart text, image, video, audio;
+  bool operator==(const MicroBatchConfig&) const = default;
+};
 struct MdpConfig {
   PrefetchDepth prefetch_depth;
+  MicroBatchConfig micro_batch;
+  int64_t batch_memory = 0;  // bytes of a rank
   BatchRecipe batch_recipe;
   int64_t defer_after_ms = 0;        // how long a step waits for a late sample; 0: to the end
   double skip_sample_threshold = 0;  // least cosine similarity of a replacement

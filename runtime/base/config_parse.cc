@@ -118,6 +118,9 @@ class Reader {
       conflict("data.max_length", "is greater than data.micro_batch_tokens (" +
                                       std::to_string(config.data.micro_batch_tokens) +
                                       "): a sample must fit into a micro-batch");
+    const MicroBatchConfig& parts = config.mdp.micro_batch;
+    if (parts.text.memory + parts.image.memory + parts.video.memory + parts.audio.memory > 1 + 1e-9)
+      conflict("mdp.micro_batch", "the shares of memory of text, image, video and audio are more than 1 together");
     for (const auto& [category, value] : config.mdp.healing.thresholds.items())
       if (!value.is_number() || value.get<double>() < 0 || value.get<double>() > 1)
         conflict("mdp.healing.thresholds." + category, "a number from 0 to 1 is wanted");

@@ -150,6 +150,45 @@ std::vector<ConfigKey> make_schema() {
           .at_least(0).at_most(65536),
       Row("mdp.batch_recipe.audio", FIELD(mdp.batch_recipe.audio), 0, "Proportion of samples with sound in a batch.")
           .at_least(0).at_most(65536),
+      Row("mdp.micro_batch.text.samples", FIELD(mdp.micro_batch.text.samples), 512,
+          "Samples of text alone in a micro-batch at most; data.micro_batch_tokens limits it too.")
+          .at_least(1).at_most(65536).safe(),
+      Row("mdp.micro_batch.text.memory", FIELD(mdp.micro_batch.text.memory), 0.30,
+          "Share of mdp.batch_memory that is kept for text; what it does not use is lent, 0: it only borrows.")
+          .at_least(0).at_most(1).safe(),
+      Row("mdp.micro_batch.text.fragmentation", FIELD(mdp.micro_batch.text.fragmentation), 0.08,
+          "Blocks of batch memory are moved together between steps when more of what is free is too split up for text.")
+          .at_least(0).at_most(1).safe(),
+      Row("mdp.micro_batch.image.samples", FIELD(mdp.micro_batch.image.samples), 8,
+          "The same for samples with pictures.")
+          .at_least(1).at_most(65536).safe(),
+      Row("mdp.micro_batch.image.memory", FIELD(mdp.micro_batch.image.memory), 0.45,
+          "The same for pictures.")
+          .at_least(0).at_most(1).safe(),
+      Row("mdp.micro_batch.image.fragmentation", FIELD(mdp.micro_batch.image.fragmentation), 0.12,
+          "The same for pictures.")
+          .at_least(0).at_most(1).safe(),
+      Row("mdp.micro_batch.video.samples", FIELD(mdp.micro_batch.video.samples), 4,
+          "The same for samples with video.")
+          .at_least(1).at_most(65536).safe(),
+      Row("mdp.micro_batch.video.memory", FIELD(mdp.micro_batch.video.memory), 0.0,
+          "The same for video.")
+          .at_least(0).at_most(1).safe(),
+      Row("mdp.micro_batch.video.fragmentation", FIELD(mdp.micro_batch.video.fragmentation), 0.15,
+          "The same for video.")
+          .at_least(0).at_most(1).safe(),
+      Row("mdp.micro_batch.audio.samples", FIELD(mdp.micro_batch.audio.samples), 32,
+          "The same for samples with sound.")
+          .at_least(1).at_most(65536).safe(),
+      Row("mdp.micro_batch.audio.memory", FIELD(mdp.micro_batch.audio.memory), 0.25,
+          "The same for sound.")
+          .at_least(0).at_most(1).safe(),
+      Row("mdp.micro_batch.audio.fragmentation", FIELD(mdp.micro_batch.audio.fragmentation), 0.15,
+          "The same for sound.")
+          .at_least(0).at_most(1).safe(),
+      Row("mdp.batch_memory", FIELD(mdp.batch_memory), 1073741824,
+          "Memory of a rank for decoded samples that wait; batches made of them may take as much again.")
+          .bytes().at_least(16777216).at_most(kMaxCount).safe(),
       Row("mdp.defer_after_ms", FIELD(mdp.defer_after_ms), 2000,
           "A sample so much later than its batch gives its slot to the next of its modality and comes in a later batch "
           "(in the ledger); 0: batches wait.")

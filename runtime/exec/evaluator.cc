@@ -6,12 +6,12 @@ namespace mso {
 
 EvaluationResult evaluate_held_out(TrainingGraph& graph, Communicator& group,
                                    const std::shared_ptr<const SampleAssembler>& held_out, uint64_t max_samples,
-                                   int64_t micro_batch_tokens, int decoder_threads, double timeout_s) {
+                                   const MicroBatchLimits& micro_batch, int decoder_threads, double timeout_s) {
   DataLoaderOptions options;
   options.batch_samples = 32;
   options.rank = group.rank();
   options.ranks = group.size();
-  options.micro_batch_tokens = micro_batch_tokens;
+  options.micro_batch = micro_batch;
   options.threads = decoder_threads;
   options.timeout_s = timeout_s;
   options.sequential = true;

@@ -15,6 +15,6 @@ struct EvaluationResult {
 // Collective. Goes once through the held-out samples in order (at most `max_samples`, 0: all).
 EvaluationResult evaluate_held_out(TrainingGraph& graph, Communicator& group,
                                    const std::shared_ptr<const SampleAssembler>& held_out, uint64_t max_samples,
-                                   int64_t micro_batch_tokens, int decoder_threads, double timeout_s);
+                                   const MicroBatchLimits& micro_batch, int decoder_threads, double timeout_s);
 
 }  // namespace mso

@@ -25,7 +25,7 @@ namespace {
 constexpr uint64_t kMaxSkippedUpdates = 20;
 // Steps in a row of which no sample could be used, before the run ends.
 constexpr uint64_t kMaxEmptySteps = 3;
-constexpr double kStorageRecordEveryS = 10;
+constexpr double kStorageRecordEveryS = 10, kDataRecordEveryS = 10;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -354,6 +354,7 @@ bool Trainer::train_step() {
   if (decision.levels != 0) checkpoints_->begin(decision.levels, state_view());
   record_checkpoint_events();
   record_storage();
+  record_data();
   empty_steps_ = sums.labels > 0 ? 0 : empty_steps_ + 1;
   if (empty_steps_ >= kMaxEmptySteps)
     throw AgreedError("nothing to train on", std::to_string(empty_steps_) + " steps in a row without a label",
@@ -414,7 +415,7 @@ void Trainer::evaluate() {
   if (!parts_.held_out) return;
   EvaluationResult result = evaluate_held_out(*parts_.graph, *data_parallel_, parts_.held_out,
                                               static_cast<uint64_t>(config_.train.eval_samples),
-                                              config_.data.micro_batch_tokens, parts_.decoder_threads, timeout_s_);
+                                              parts_.loader->options().micro_batch, parts_.decoder_threads, timeout_s_);
   if (!is_recorder()) return;
   EvalRecord record;
   record.step = static_cast<int64_t>(step_);
@@ -494,6 +495,40 @@ void Trainer::record_storage(bool end) {
   }
 }
 
+void Trainer::record_data(bool end) {
+  if (!is_recorder()) return;
+  const double now = MetricsWriter::now();
+  if (!end && now - data_recorded_ < kDataRecordEveryS) return;
+  data_recorded_ = now;
+  const DataLoader::Counters counters = parts_.loader->counters();
+  const BatchMemoryUse memory = parts_.loader->memory_use();
+  for (Modality modality : kAllModalities) {
+    const DataLoader::Counters::OfModality& of = counters.of[modality];
+    const auto part = static_cast<size_t>(modality);
+    const MemoryShareUse& share = memory.parts[part];
+    if (of.samples == 0 && of.depth == 0) continue;
+    DataRecord record;
+    record.step = static_cast<int64_t>(step_);
+    record.attempt = static_cast<int>(attempt_);
+    record.modality = name_of(modality);
+    record.samples = static_cast<int64_t>(of.samples);
+    record.deferred = static_cast<int64_t>(of.deferred);
+    record.waits = static_cast<int64_t>(of.waits);
+    record.decode_s = of.decode_s;
+    record.depth = static_cast<int64_t>(of.depth);
+    record.ready = static_cast<int64_t>(of.ready);
+    record.memory_share = static_cast<int64_t>(share.share);
+    record.memory_used = static_cast<int64_t>(share.used);
+    record.memory_borrowed = static_cast<int64_t>(share.borrowed);
+    record.memory_peak = static_cast<int64_t>(share.peak);
+    record.fragmentation = memory.fragmentation[part];
+    record.compactions = static_cast<int64_t>(memory.compactions);
+    record.compacted_bytes = static_cast<int64_t>(memory.compacted_bytes);
+    record.overflow_bytes = static_cast<int64_t>(memory.overflow_bytes);
+    metrics_->write(record);
+  }
+}
+
 void Trainer::record_incident(const std::string& kind, const std::string& message) {
   if (!is_recorder()) return;
   IncidentRecord record;
@@ -516,6 +551,7 @@ ExitCode Trainer::end(ExitCode code, const std::string& message) {
   if (is_recorder()) {
     if (progress_) progress_->finish();
     record_storage(true);
+    record_data(true);
     EndRecord record;
     record.attempt = static_cast<int>(attempt_);
     record.step = static_cast<int64_t>(step_);

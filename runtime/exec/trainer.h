@@ -77,6 +77,7 @@ class Trainer {
   void record_checkpoint_events();
   // What became of the sources of data: changes at once, counters every few seconds and at the end.
   void record_storage(bool end = false);
+  void record_data(bool end = false);
   void record_incident(const std::string& kind, const std::string& message);
   ExitCode end(ExitCode code, const std::string& message);
   bool is_recorder() const { return world_.rank() == 0; }
@@ -108,7 +109,7 @@ class Trainer {
   std::unique_ptr<TensorBoardWriter> tensorboard_;
   std::unique_ptr<Progress> progress_;
   std::unique_ptr<Ledger> ledger_file_;
-  double storage_recorded_ = 0;  // Unix seconds
+  double storage_recorded_ = 0, data_recorded_ = 0;  // Unix seconds
 };
 
 }  // namespace mso

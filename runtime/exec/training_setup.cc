@@ -63,6 +63,17 @@ void set_data_policy(const Config& config, const Dataset& data, DataLoaderOption
                                                                      {Modality::kImage, {depth.image, recipe.image}},
                                                                      {Modality::kVideo, {depth.video, recipe.video}},
                                                                      {Modality::kAudio, {depth.audio, recipe.audio}}};
+  const MicroBatchConfig& micro = config.mdp.micro_batch;
+  const std::pair<Modality, const MicroBatchPart*> micro_batch_parts[] = {
+      {Modality::kText, &micro.text}, {Modality::kImage, &micro.image}, {Modality::kVideo, &micro.video}, {Modality::kAudio, &micro.audio}};
+  options->micro_batch.positions = config.data.micro_batch_tokens;
+  options->memory_bytes = static_cast<uint64_t>(config.mdp.batch_memory);
+  for (const auto& [modality, part] : micro_batch_parts) {
+    options->micro_batch.samples[modality] = static_cast<uint64_t>(part->samples);
+    MemoryShare& share = options->memory_shares.at(static_cast<size_t>(modality));
+    share.share = part->memory;
+    share.fragmentation_tolerance = part->fragmentation;
+  }
   int64_t parts = 0;
   for (const auto& [modality, pair] : values) {
     options->prefetch_depth[modality] = static_cast<uint64_t>(pair.first);
@@ -158,7 +169,6 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   loader_options.batch_samples = static_cast<uint64_t>(config.train.global_batch_samples);
   loader_options.rank = world.rank();
   loader_options.ranks = world.size();
-  loader_options.micro_batch_tokens = config.data.micro_batch_tokens;
   loader_options.threads = parts.decoder_threads;
   loader_options.ranks_on_node = world.local_size();
   loader_options.video_threads = static_cast<int>(threads.video);

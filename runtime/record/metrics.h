@@ -105,6 +105,21 @@ struct StorageRecord {
   int64_t cache_bytes = 0, cache_fills = 0;  // of the cache, whatever the source
 };
 
+// Samples of one modality as rank 0 sees them. Counters are cumulative in an attempt.
+struct DataRecord {
+  double time = 0;
+  int64_t step = -1;
+  int attempt = 0;
+  std::string modality;  // text | image | video | audio
+  int64_t samples = 0, deferred = 0;
+  int64_t waits = 0;               // steps that waited for a sample of it
+  double decode_s = 0;             // of its decoder threads
+  int64_t depth = 0, ready = 0;    // now: samples the buffer aims at, samples decoded in it
+  int64_t memory_share = 0, memory_used = 0, memory_borrowed = 0, memory_peak = 0;  // bytes of batch memory
+  double fragmentation = 0;        // of free batch memory, as a sample of it sees it, at the last step boundary
+  int64_t compactions = 0, compacted_bytes = 0, overflow_bytes = 0;  // of batch memory as a whole
+};
+
 struct EndRecord {
   double time = 0;
   int attempt = 0;
@@ -120,7 +135,7 @@ struct UnknownRecord {
 };
 
 using Record = std::variant<StartRecord, StepRecord, EvalRecord, SnapshotRecord, ResumeRecord, IncidentRecord,
-                            StorageRecord, EndRecord, UnknownRecord>;
+                            StorageRecord, DataRecord, EndRecord, UnknownRecord>;
 
 // One line without the newline. Bytes that are not UTF-8 become U+FFFD. Locale does not matter.
 std::string to_json(const StartRecord& record);
@@ -130,6 +145,7 @@ std::string to_json(const SnapshotRecord& record);
 std::string to_json(const ResumeRecord& record);
 std::string to_json(const IncidentRecord& record);
 std::string to_json(const StorageRecord& record);
+std::string to_json(const DataRecord& record);
 std::string to_json(const EndRecord& record);
 
 // False: the line is not a JSON object. Fields of a wrong type count as missing.

@@ -203,6 +203,29 @@ std::string to_json(const StorageRecord& r) {
       .end();
 }
 
+std::string to_json(const DataRecord& r) {
+  return Line("data")
+      .time("time", r.time)
+      .integer("step", r.step)
+      .integer("attempt", r.attempt)
+      .string("modality", r.modality)
+      .integer("samples", r.samples)
+      .integer("deferred", r.deferred)
+      .integer("waits", r.waits)
+      .time("decode_s", r.decode_s)
+      .integer("depth", r.depth)
+      .integer("ready", r.ready)
+      .integer("memory_share", r.memory_share)
+      .integer("memory_used", r.memory_used)
+      .integer("memory_borrowed", r.memory_borrowed)
+      .integer("memory_peak", r.memory_peak)
+      .time("fragmentation", r.fragmentation)
+      .integer("compactions", r.compactions)
+      .integer("compacted_bytes", r.compacted_bytes)
+      .integer("overflow_bytes", r.overflow_bytes)
+      .end();
+}
+
 std::string to_json(const EndRecord& r) {
   return Line("end")
       .time("time", r.time)
@@ -285,6 +308,26 @@ bool parse_record(std::string_view line, Record& record) {
                            count("given_up"),
                            count("cache_bytes"),
                            count("cache_fills")};
+  } else if (type == "data") {
+    auto count = [&](const char* key) { return get_integer(object, key, 0); };
+    record = DataRecord{time,
+                        step,
+                        attempt,
+                        get_string(object, "modality"),
+                        count("samples"),
+                        count("deferred"),
+                        count("waits"),
+                        get_double(object, "decode_s", 0),
+                        count("depth"),
+                        count("ready"),
+                        count("memory_share"),
+                        count("memory_used"),
+                        count("memory_borrowed"),
+                        count("memory_peak"),
+                        get_double(object, "fragmentation", 0),
+                        count("compactions"),
+                        count("compacted_bytes"),
+                        count("overflow_bytes")};
   } else if (type == "end") {
     record = EndRecord{time, attempt, std::max<int64_t>(step, 0), get_int(object, "exit_code", 0),
                        get_string(object, "message")};

@@ -378,6 +378,24 @@ std::string incidents_table(const RunHistory& h) {
   return "<section class=\"card\"><div class=\"head\"><h2>Incidents</h2></div>" + table + "</section>";
 }
 
+std::string data_table(const RunHistory& h) {
+  if (h.data.empty()) return "";
+  std::string rows;
+  auto cell = [](const std::string& text) { return "<td class=\"n\">" + text + "</td>"; };
+  for (const auto& [name, r] : h.data) {
+    const double each_ms = r.samples > 0 ? 1e3 * r.decode_s / static_cast<double>(r.samples) : 0;
+    rows += "<tr><td>" + html_escape(name.substr(0, 20)) + "</td>" + cell(format_count(r.samples)) + cell(format_quantity(each_ms)) +
+            cell(format_count(r.waits)) + cell(format_count(r.deferred)) + cell(format_count(r.depth)) +
+            cell(format_bytes(static_cast<double>(r.memory_peak))) + cell(format_bytes(static_cast<double>(r.memory_share))) +
+            cell(format_percent(r.fragmentation)) + "</tr>";
+  }
+  return "<section class=\"card\"><div class=\"head\"><div><h2>Data by modality</h2><p class=\"note\">As rank 0 saw it; a sample "
+         "counts as the most costly kind in it.</p></div></div><div class=\"scroll\"><table><thead><tr><th>Modality</th><th "
+         "class=\"n\">Samples</th><th class=\"n\">Decoding each, ms</th><th class=\"n\">Steps that waited</th><th "
+         "class=\"n\">Deferred</th><th class=\"n\">Read ahead</th><th class=\"n\">Memory at most</th><th class=\"n\">Its "
+         "share</th><th class=\"n\">Fragmentation</th></tr></thead><tbody>" + rows + "</tbody></table></div></section>";
+}
+
 std::string storage_table(const RunHistory& h) {
   if (h.storage.empty()) return "";
   std::string rows;
@@ -494,7 +512,7 @@ std::string report_html(const RunHistory& h, double now) {
       card("Learning rate", "", "", small_chart(h.learning_rate, "learning rate", false, false));
   if (!norm.empty() || !rate.empty()) out += "<div class=\"pair\">" + norm + rate + "</div>";
   out +=
-      recoveries_table(h) + snapshots_table(h) + incidents_table(h) + storage_table(h) + bad_samples_table(h) + config_card(h);
+      recoveries_table(h) + snapshots_table(h) + incidents_table(h) + data_table(h) + storage_table(h) + bad_samples_table(h) + config_card(h);
   out += "<footer>Made by <span class=\"mono\">mso report</span> at " + format_utc(now) + " UTC from " +
          plural(h.lines, "line", "lines") + " of metrics.jsonl";
   if (h.unknown_lines) out += " (" + format_count(h.unknown_lines) + " of a type this version does not know)";

@@ -243,6 +243,20 @@ class Builder {
     worst = std::max(worst, r.p99_ms);
   }
 
+  void on(const DataRecord& r) {
+    double time = r.time;
+    const int number = attempt(r.attempt, time).number;
+    if (h_.data.size() >= 8 && !h_.data.contains(r.modality)) return;
+    auto& [counted, before] = data_[r.modality];
+    if (counted.attempt != number) before = h_.data[r.modality];  // counters begin anew with each attempt
+    counted = r;
+    counted.attempt = number;
+    DataRecord& sum = h_.data[r.modality] = counted;
+    sum.samples += before.samples, sum.deferred += before.deferred, sum.waits += before.waits, sum.decode_s += before.decode_s;
+    sum.compactions += before.compactions, sum.compacted_bytes += before.compacted_bytes, sum.overflow_bytes += before.overflow_bytes;
+    sum.memory_peak = std::max(sum.memory_peak, before.memory_peak);
+  }
+
   void on(const EndRecord& r) {
     double time = r.time;
     AttemptHistory& a = attempt(r.attempt, time);
@@ -254,6 +268,7 @@ class Builder {
 
   RunHistory& h_;
   std::vector<Remembered> remembered_;
+  std::map<std::string, std::pair<DataRecord, DataRecord>> data_;           // of this attempt; of those before
   std::map<std::string, std::pair<StorageRecord, StorageRecord>> storage_;  // of this attempt; of those before
   std::vector<float> speeds_, step_s_;
   std::map<int, std::vector<float>> writes_;

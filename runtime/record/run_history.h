@@ -85,6 +85,7 @@ struct RunHistory {
   std::map<std::string, int64_t> incidents_of_kind;
   int64_t incident_count = 0;
 
+  std::map<std::string, DataRecord> data;        // by modality: the last of each; counters of all attempts added up
   std::map<std::string, StorageRecord> storage;  // by source: the last of each; counters of all attempts added up
   std::map<std::string, double> worst_p99_ms;    // by source
 

@@ -55,7 +55,9 @@ TEST(ConfigDefaults, AreTheMissions) {
               "skip_sample_threshold": 0.92,
               "healing": {"replace": true, "category": "auto", "thresholds": {}, "cap": 0.01, "cap_minimum": 3}, "nvme": {}, "sources": {}, "latency_limit_ms": 100,
               "read_deadline_ms": 10000, "read_ahead_bytes": 268435456,
-              "cache": {"path": "", "max_bytes": 68719476736, "fill": "always"}})"));
+              "cache": {"path": "", "max_bytes": 68719476736, "fill": "always"}, "batch_memory": 1073741824,
+              "micro_batch": {"image": {"samples": 8, "memory": 0.45, "fragmentation": 0.12}, "text": {"samples": 512, "memory": 0.30, "fragmentation": 0.08},
+                              "audio": {"samples": 32, "memory": 0.25, "fragmentation": 0.15}, "video": {"samples": 4, "memory": 0.0, "fragmentation": 0.15}}})"));
   EXPECT_EQ(
       config["hpgc"],
       json::parse(

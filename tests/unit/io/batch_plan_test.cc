@@ -84,10 +84,10 @@ TEST(PackMicroBatches, ExhaustivelyKeepsTheLimitAndLosesNothing) {
     int combinations = 1;
     for (int i = 0; i < n; ++i) combinations *= 5;
     for (int code = 0; code < combinations; ++code) {
-      std::vector<int64_t> lengths;
-      for (int i = 0, rest = code; i < n; ++i, rest /= 5) lengths.push_back(1 + rest % 5);
+      std::vector<PackedSample> lengths;
+      for (int i = 0, rest = code; i < n; ++i, rest /= 5) lengths.push_back({1 + rest % 5, Modality::kText});
       for (int64_t limit = 1; limit <= 8; ++limit) {
-        const auto packs = pack_micro_batches(lengths, limit);
+        const auto packs = pack_micro_batches(lengths, {limit, {}});
         std::vector<int> seen(lengths.size(), 0);
         int64_t all = 0;
         for (const auto& pack : packs) {
@@ -96,7 +96,7 @@ TEST(PackMicroBatches, ExhaustivelyKeepsTheLimitAndLosesNothing) {
           int64_t sum = 0;
           for (size_t i : pack) {
             ++seen[i];
-            sum += lengths[i];
+            sum += lengths[i].positions;
           }
           ASSERT_TRUE(sum <= limit || pack.size() == 1);
           all += sum;
@@ -105,11 +105,46 @@ TEST(PackMicroBatches, ExhaustivelyKeepsTheLimitAndLosesNothing) {
         // Any two packs together overflow, else first-fit would have joined them.
         for (size_t a = 0; a + 1 < packs.size(); ++a) {
           int64_t sum = 0;
-          for (size_t i : packs[a]) sum += lengths[i];
-          for (size_t i : packs[a + 1]) sum += lengths[i];
+          for (size_t i : packs[a]) sum += lengths[i].positions;
+          for (size_t i : packs[a + 1]) sum += lengths[i].positions;
           ASSERT_GT(sum, limit);
         }
       }
+    }
+  }
+}
+
+TEST(PackMicroBatches, CountsSamplesOfEachModality) {
+  // All lists of up to 5 samples of two modalities and lengths 1 … 3 with all small limits.
+  for (int n = 0; n <= 5; ++n) {
+    int combinations = 1;
+    for (int i = 0; i < n; ++i) combinations *= 6;
+    for (int code = 0; code < combinations; ++code) {
+      std::vector<PackedSample> samples;
+      for (int i = 0, rest = code; i < n; ++i, rest /= 6)
+        samples.push_back({1 + rest % 3, rest % 6 < 3 ? Modality::kText : Modality::kImage});
+      for (uint64_t texts = 0; texts <= 3; ++texts)
+        for (uint64_t images = 0; images <= 3; ++images) {
+          MicroBatchLimits limits{4, {}};
+          limits.samples[Modality::kText] = texts;
+          limits.samples[Modality::kImage] = images;
+          const auto packs = pack_micro_batches(samples, limits);
+          std::vector<int> seen(samples.size(), 0);
+          for (const auto& pack : packs) {
+            int64_t positions = 0;
+            PerModality<uint64_t> of;
+            for (size_t i : pack) ++seen[i], positions += samples[i].positions, ++of[samples[i].modality];
+            ASSERT_LE(positions, 4);
+            ASSERT_TRUE(texts == 0 || of[Modality::kText] <= texts);
+            ASSERT_TRUE(images == 0 || of[Modality::kImage] <= images);
+          }
+          ASSERT_TRUE(std::all_of(seen.begin(), seen.end(), [](int s) { return s == 1; }));
+          // Where nothing but a modality's limit divides them there are exactly as many as it needs.
+          const auto pictures = static_cast<uint64_t>(std::ranges::count(samples, Modality::kImage, &PackedSample::modality));
+          if (images > 0 && pictures == samples.size() && pictures <= 4 && std::ranges::all_of(samples, [](auto& s) { return s.positions == 1; })) {
+            ASSERT_EQ(packs.size(), (pictures + images - 1) / images);
+          }
+        }
     }
   }
 }

@@ -48,7 +48,7 @@ class LoaderTest : public ::testing::Test {
     o.rank = rank;
     o.ranks = ranks;
     o.threads = threads;
-    o.micro_batch_tokens = 60;
+    o.micro_batch.positions = 60;
     o.timeout_s = 20;
     return o;
   }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "record/run_history.h"
 
 namespace mso {
 namespace {
@@ -45,6 +46,49 @@ StepRecord step(int64_t number, double loss = 2.5) {
   r.time = 1.7e9 + number, r.step = number, r.attempt = 1, r.loss = loss, r.grad_norm = 1.25, r.lr = 1e-4;
   r.tokens = 100, r.label_tokens = 60, r.samples = 4, r.sample_digest = "0123456789abcdef", r.step_s = 0.5;
   return r;
+}
+
+TEST_F(MetricsTest, DataAndStorageReadBackFieldByField) {
+  // Every field has another value, so that none can stand in another's place.
+  const DataRecord data{1.5e9, 7, 2, "image", 11, 12, 13, 14.5, 15, 16, 17, 18, 19, 20, 0.25, 21, 22, 23};
+  const StorageRecord storage{1.5e9, 8, 3, "/data", "slow", 31, 32, 33, 34.5, 35.5, 36, 37, 38, 39, 40, 41};
+  {
+    MetricsWriter writer(path_);
+    writer.write(data);
+    writer.write(storage);
+  }
+  const auto records = all();
+  ASSERT_EQ(records.size(), 2u);
+  const auto& d = std::get<DataRecord>(records[0]);
+  EXPECT_EQ(to_json(d), to_json(data));
+  EXPECT_EQ(std::tie(d.step, d.attempt, d.modality, d.samples, d.deferred, d.waits, d.decode_s, d.depth, d.ready, d.memory_share, d.memory_used),
+            std::make_tuple(7, 2, "image", 11, 12, 13, 14.5, 15, 16, 17, 18));
+  EXPECT_EQ(std::tie(d.memory_borrowed, d.memory_peak, d.fragmentation, d.compactions, d.compacted_bytes, d.overflow_bytes),
+            std::make_tuple(19, 20, 0.25, 21, 22, 23));
+  const auto& s = std::get<StorageRecord>(records[1]);
+  EXPECT_EQ(to_json(s), to_json(storage));
+  EXPECT_EQ(std::tie(s.step, s.source, s.state, s.reads, s.bytes, s.errors, s.p50_ms, s.p99_ms, s.cached, s.missed, s.elsewhere, s.given_up,
+                     s.cache_bytes, s.cache_fills),
+            std::make_tuple(8, "/data", "slow", 31, 32, 33, 34.5, 35.5, 36, 37, 38, 39, 40, 41));
+}
+
+TEST_F(MetricsTest, CountersOfAttemptsAddUpInTheHistory) {
+  auto line = [](int attempt, int64_t samples, int64_t peak) {
+    DataRecord r;
+    r.time = 1.5e9 + attempt, r.step = samples, r.attempt = attempt, r.modality = "audio";
+    r.samples = samples, r.decode_s = 0.5, r.memory_peak = peak, r.depth = 8;
+    return r;
+  };
+  {
+    MetricsWriter writer(path_);
+    for (const DataRecord& r : {line(1, 4, 100), line(1, 9, 300), line(2, 3, 50), line(2, 5, 60)}) writer.write(r);
+  }
+  const RunHistory history = read_run(folder_);
+  const DataRecord& sum = history.data.at("audio");
+  EXPECT_EQ(sum.samples, 14);
+  EXPECT_EQ(sum.memory_peak, 300);
+  EXPECT_EQ(sum.decode_s, 1);
+  EXPECT_EQ(sum.depth, 8);
 }
 
 TEST_F(MetricsTest, EveryDoubleReadsBackBitForBit) {
