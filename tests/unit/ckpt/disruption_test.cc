@@ -67,9 +67,11 @@ void kill_and_resume(const std::string& point, const std::string& order, int sta
                 .ranks = 2,
                 .until = 100000,
                 .adjust = levels,
-                .each_step = [&](int, uint64_t, CheckpointManager& manager) {
+                .each_step = [&](int rank, uint64_t step, CheckpointManager& manager) {
                   if (auto whole = manager.last_whole_step())
                     shared->whole = std::max<uint64_t>(shared->whole, *whole);
+                  // A delta needs the step before it whole.
+                  if (point.starts_with("l0_delta")) wait_for_level0(rank, step, manager);
                 }});
       ::_exit(0);
     }
