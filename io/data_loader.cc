@@ -107,6 +107,7 @@ struct DataLoader::Impl {
   std::map<uint64_t, Slot> slots;            // this rank's, by position
   PerModality<std::deque<uint64_t>> waiting; // positions nobody works on
   PerModality<uint64_t> in_flight;           // started and not taken yet
+  PerModality<uint64_t> ready;               // decoded and not taken yet
   PerModality<uint64_t> per_step;            // most own samples of a step so far
   PerModality<BufferDepth> depth;
   uint64_t generation = 0;                   // of start() calls; results of older ones are dropped
@@ -185,6 +186,7 @@ void DataLoader::Impl::add_slot(const BatchItem& item) {
       slot.code = fate_code(reason_code(known->second.reason), 0);
       slot.reason = known->second.reason;
       slot.detail = known->second.detail;
+      ++ready[item.modality];
     }
   }
   if (slot.state == Slot::kWaiting) waiting[item.modality].push_back(item.position);
@@ -332,6 +334,7 @@ void DataLoader::Impl::work(Worker kind) {
       counters.bytes_read += made.sample.bytes_read;
       counters.of[made.item.modality].samples += 1;
       counters.of[made.item.modality].decode_s += seconds;
+      ++ready[made.item.modality];
       slots.at(position) = std::move(made);
       sample_ready.notify_all();
     }
@@ -443,7 +446,7 @@ void DataLoader::start(LoaderPlace place) {
   Impl& impl = *impl_;
   std::lock_guard lock(impl.mutex);
   ++impl.generation;
-  for (PerModality<uint64_t>* values : {&impl.in_flight, &impl.per_step}) *values = {};
+  for (PerModality<uint64_t>* values : {&impl.in_flight, &impl.per_step, &impl.ready}) *values = {};
   impl.batches.clear();
   impl.slots.clear();
   impl.waiting = {};
@@ -623,6 +626,7 @@ RankBatch DataLoader::take() {
       auto found = impl.slots.find(impl.settled.batch.positions[i]);
       if (found == impl.slots.end()) continue;
       ++taken[found->second.item.modality];
+      --impl.ready[found->second.item.modality];  // what a step takes is done
       if (found->second.bytes > 0) --impl.in_flight[found->second.item.modality];
       impl.bytes -= found->second.bytes;
       mine.push_back(std::move(found->second));
@@ -631,14 +635,12 @@ RankBatch DataLoader::take() {
     }
     const uint64_t oldest = impl.state.deferred.empty() ? impl.state.step : impl.state.deferred.front() / impl.options.batch_samples;
     impl.batches.erase(impl.batches.begin(), impl.batches.lower_bound(oldest));
-    PerModality<uint64_t> ready;
-    for (const auto& [position, slot] : impl.slots) ready[slot.item.modality] += slot.state == Slot::kDone;
     for (Modality m : kAllModalities) {
       if (impl.per_step[m] == 0) continue;
-      impl.depth[m].observe({impl.waited[m] != 0, ready[m], taken[m]});
+      impl.depth[m].observe({impl.waited[m] != 0, impl.ready[m], taken[m]});
       impl.counters.of[m].waits += impl.waited[m] != 0;
       impl.counters.of[m].depth = impl.depth[m].depth();
-      impl.counters.of[m].ready = ready[m];
+      impl.counters.of[m].ready = impl.ready[m];
     }
     impl.counters.wait_s += impl.wait_s;
     impl.work_or_stop.notify_all();

@@ -198,6 +198,18 @@ slow_storage_SOURCES = tests/storage/slow_storage.cc
 slow_storage_CXXFLAGS = $(AM_CXXFLAGS)
 slow_storage_LDADD = -lpthread
 
+# Idle time beside a slow video, by hand: make idle_bench; contrib/bench/idle_time.py runs it.
+EXTRA_PROGRAMS += idle_bench
+idle_bench_SOURCES = contrib/bench/idle_bench.cc
+idle_bench_CXXFLAGS = $(AM_CXXFLAGS) $(SPDLOG_CFLAGS)
+idle_bench_LDADD = libmso_io.la libmso_node.la libmso_base.la -lpthread
+
+# Spread of decode latency beside hogs, by hand: make decode_jitter; contrib/bench/decode_jitter.py runs it.
+EXTRA_PROGRAMS += decode_jitter
+decode_jitter_SOURCES = contrib/bench/decode_jitter.cc
+decode_jitter_CXXFLAGS = $(AM_CXXFLAGS)
+decode_jitter_LDADD = libmso_io.la libmso_node.la libmso_base.la -lpthread
+
 # Start time and memory of a large index, by hand: make index_bench.
 EXTRA_PROGRAMS += index_bench
 index_bench_SOURCES = contrib/bench/index_bench.cc
@@ -248,6 +260,7 @@ endif
 endif
 
 EXTRA_DIST += \
+  contrib/bench/decode_jitter.py contrib/bench/idle_time.py \
   contrib/bench/media_bench.py \
   tests/fuzz/fuzz_audio.cc tests/fuzz/corpus/audio \
   tests/fuzz/fuzz_video.cc tests/fuzz/corpus/video \

@@ -15,9 +15,8 @@ constexpr size_t kRemembered = 16384;
 constexpr uint64_t kDecodersAhead = 40;
 }  // namespace
 
-ReadAhead::ReadAhead(std::shared_ptr<ShardCache> cache, uint64_t memory_bytes, double deadline_s, Work work)
-    : cache_(std::move(cache)), memory_bytes_(memory_bytes), deadline_s_(deadline_s),
-      work_(std::make_shared<const Work>(std::move(work))) {}
+ReadAhead::ReadAhead(std::shared_ptr<ShardCache> cache, double deadline_s, Work work)
+    : cache_(std::move(cache)), deadline_s_(deadline_s), work_(std::make_shared<const Work>(std::move(work))) {}
 
 void ReadAhead::follow(std::function<std::vector<ShardRange>(uint64_t)> upcoming) {
   std::lock_guard lock(mutex_);
@@ -96,6 +95,18 @@ bool ReadAhead::take(const ShardRange& range, std::span<std::byte> to, Clock::ti
   return true;
 }
 
+bool ReadAhead::has(const ShardRange& range) const {
+  if (cache_) {
+    const uint64_t id = work_->shard(range.shard).cache_id;
+    for (uint64_t chunk = range.offset / ShardCache::kChunk; chunk * ShardCache::kChunk < range.offset + range.size; ++chunk)
+      if (!cache_->contains(id, chunk)) return false;
+    return true;
+  }
+  std::lock_guard lock(mutex_);
+  const auto at = pieces_.find({range.shard, range.offset});
+  return at != pieces_.end() && at->second->done && at->second->range.size == range.size;
+}
+
 bool ReadAhead::take_chunk(const ShardRange& part, std::span<std::byte> to, Clock::time_point until) {
   const uint64_t chunk = part.offset / ShardCache::kChunk, in_chunk = part.offset % ShardCache::kChunk;
   const AheadShard shard = work_->shard(part.shard);
@@ -154,13 +165,13 @@ void ReadAhead::queue_pieces(uint64_t step, const std::vector<ShardRange>& range
   ahead_bytes_ += bytes;
 }
 
-bool ReadAhead::plan_more() {
+bool ReadAhead::plan_more(uint64_t memory_bytes) {
   std::function<std::vector<ShardRange>(uint64_t)> upcoming;
   uint64_t step;
   {
     std::lock_guard lock(mutex_);
     if (!upcoming_ || next_step_ >= due_step_ + kMostStepsAhead) return false;
-    if (ahead_bytes_ >= (cache_ ? cache_->max_bytes() / 2 : memory_bytes_)) return false;
+    if (ahead_bytes_ >= (cache_ ? cache_->max_bytes() / 2 : memory_bytes)) return false;
     upcoming = upcoming_;
     step = next_step_++;
   }
@@ -200,7 +211,7 @@ void ReadAhead::came(const std::shared_ptr<Piece>& piece) {
   changed_.notify_all();
 }
 
-void ReadAhead::pump(IoPool& pool, int at_a_time) {
+void ReadAhead::pump(IoPool& pool, int at_a_time, uint64_t memory_bytes) {
   const auto now = Clock::now();
   {
     std::lock_guard lock(mutex_);
@@ -218,7 +229,7 @@ void ReadAhead::pump(IoPool& pool, int at_a_time) {
     std::shared_ptr<Piece> piece;
     {
       std::lock_guard lock(mutex_);
-      if (under_way_ >= at_a_time || in_memory_ >= memory_bytes_) return;
+      if (under_way_ >= at_a_time || in_memory_ >= memory_bytes) return;
       if (!queue_.empty()) {
         piece = std::move(queue_.front());
         queue_.pop_front();
@@ -233,7 +244,7 @@ void ReadAhead::pump(IoPool& pool, int at_a_time) {
       }
     }
     if (!piece) {
-      if (!plan_more()) return;
+      if (!plan_more(memory_bytes)) return;
       continue;
     }
     try {

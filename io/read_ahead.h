@@ -38,7 +38,7 @@ class ReadAhead : public std::enable_shared_from_this<ReadAhead> {
   };
 
   // `cache` may be null.
-  ReadAhead(std::shared_ptr<ShardCache> cache, uint64_t memory_bytes, double deadline_s, Work work);
+  ReadAhead(std::shared_ptr<ShardCache> cache, double deadline_s, Work work);
 
   void follow(std::function<std::vector<ShardRange>(uint64_t step)> upcoming);
   void at_step(uint64_t step);
@@ -49,8 +49,12 @@ class ReadAhead : public std::enable_shared_from_this<ReadAhead> {
   // A stretch that was read by other means: need not be fetched into memory, but its chunk into the cache.
   void was_read(const ShardRange& range);
 
-  // Starts fetching until `at_a_time` pieces are on their way; gives up those that do not come back.
-  void pump(IoPool& pool, int at_a_time);
+  // take() would succeed now. (The cache may still find a chunk damaged.)
+  bool has(const ShardRange& range) const;
+
+  // Starts fetching until `at_a_time` pieces are on their way, or `memory_bytes` wait in memory; gives up those that do not
+  // come back.
+  void pump(IoPool& pool, int at_a_time, uint64_t memory_bytes);
   bool busy() const;  // pieces are on their way
   bool follows() const;
   uint64_t fetched() const;
@@ -67,13 +71,12 @@ class ReadAhead : public std::enable_shared_from_this<ReadAhead> {
   };
   using Key = std::pair<uint32_t, uint64_t>;  // shard, offset
   bool take_chunk(const ShardRange& part, std::span<std::byte> to, Clock::time_point until);
-  bool plan_more();  // false: nothing more to do at present
+  bool plan_more(uint64_t memory_bytes);  // false: nothing more to do at present
   void queue_pieces(uint64_t step, const std::vector<ShardRange>& ranges);
   static void fetch(Piece& piece, ShardCache* cache, const Work& work);
   void came(const std::shared_ptr<Piece>& piece);
 
   const std::shared_ptr<ShardCache> cache_;
-  const uint64_t memory_bytes_;
   const double deadline_s_;
   const std::shared_ptr<const Work> work_;
 

@@ -62,13 +62,22 @@ SourceDecision SourcePolicy::update(const SourceObservation& seen) {
     }
   }
 
+  if (judged && seen.window.p50_s > o.far_s) far_ = true;
+  if (judged && seen.window.p50_s < o.far_s / 2) far_ = false;
+
   SourceDecision decision;
   decision.state = state_;
   decision.changed = state_ != before;
-  decision.cache_first = decision.avoid = state_ == SourceState::kSlow || state_ == SourceState::kHung;
+  decision.far = far_;
+  // A full window of fast reads outweighs the first slow ones for seconds; meanwhile nobody should wait for those that the
+  // cache can spare.
+  decision.suspect = seen.oldest_under_way_s > o.limit_s ||
+                     (seen.last_latency_s > o.limit_s && seen.now_s - seen.last_read_s < o.suspect_s);
+  decision.avoid = state_ == SourceState::kSlow || state_ == SourceState::kHung;
+  decision.cache_first = decision.avoid || decision.suspect || decision.far;
   decision.fill_ahead = state_ == SourceState::kSlow;
   decision.prefetch_factor = state_ == SourceState::kHealthy ? 1 : 4;
-  if (state_ != SourceState::kHealthy && seen.now_s - std::max(seen.last_read_s, last_probe_s_) >= o.probe_interval_s) {
+  if ((state_ != SourceState::kHealthy || decision.cache_first) && seen.now_s - std::max(seen.last_read_s, last_probe_s_) >= o.probe_interval_s) {
     decision.probe = true;
     last_probe_s_ = seen.now_s;
   }

@@ -26,6 +26,8 @@ struct PolicyOptions {
   double calm_s = 60;            // healthy for so long: leaving slow was right
   double probe_interval_s = 0.5; // between reads whose only purpose is to measure, where nothing else reads
   double late_s = 1;             // a read under way for longer shows a slow source before it ends
+  double suspect_s = 1;          // after a read above limit_s: what is cached is not asked of the source for so long
+  double far_s = 0.002;          // median of a source far enough that reading ahead pays even though it is healthy
 };
 
 struct SourceObservation {
@@ -35,6 +37,7 @@ struct SourceObservation {
   bool passed_deadline = false;  // a read was given up since the last observation
   bool came_back = false;        // a read ended well since the last observation
   double last_read_s = -1e9;     // when a read ended last, for probes
+  double last_latency_s = 0;     // how long that one took
 };
 
 struct SourceDecision {
@@ -45,6 +48,8 @@ struct SourceDecision {
   int prefetch_factor = 1;       // times the prefetch depth, as far as memory allows
   bool avoid = false;            // another path is better than this one
   bool probe = false;            // read something small now, to see how fast it comes
+  bool suspect = false;          // one read is or was just now above the limit; as cache_first, before anything is confirmed
+  bool far = false;              // healthy, but each read costs milliseconds: have them made ahead, and look into the cache first
 };
 
 class SourcePolicy {
@@ -65,6 +70,7 @@ class SourcePolicy {
   double bad_since_s_ = -1;   // window above the limit; -1: it is not
   double slow_s_;             // how long slow lasts at least, this time
   double last_probe_s_ = -1e9;
+  bool far_ = false;
 };
 
 }  // namespace mso

@@ -28,7 +28,8 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr const char* kModalities[] = {"text", "image", "video", "audio", "any"};
-constexpr int kFetchesWhenSlow = 12, kFetchesWhenHealthy = 2;
+constexpr int kFetchesWhenSlow = 12, kFetchesWhenFar = 6, kFetchesWhenHealthy = 2;
+constexpr uint64_t kMemoryWhenFar = uint64_t{32} << 20;  // read ahead of what no cache holds: enough to hide milliseconds
 constexpr int kTries = 4;
 
 int place_of_modality(uint8_t bits) {
@@ -225,11 +226,11 @@ std::vector<std::byte> Storage::Impl::read(const ShardRange& range) {
     const std::vector<WatchedSource*> paths = route(known, range.modality);
     const SourceDecision first = paths.front()->decision();
     if (first.cache_first) {
-      if (from_ahead(2 * options.policy.late_s)) {
+      if (from_ahead(first.avoid ? 2 * options.policy.late_s : options.latency_limit_s)) {
         paths.front()->count(WatchedSource::kCached);
         return out;
       }
-      paths.front()->count(WatchedSource::kMissed);
+      if (first.avoid) paths.front()->count(WatchedSource::kMissed);
     }
     std::vector<Try> tries;
     auto leave_all = [&] {
@@ -255,7 +256,9 @@ std::vector<std::byte> Storage::Impl::read(const ShardRange& range) {
           path->read(known.file, range.offset, *bytes);
         });
         wake();
-        if (readers.wait_until(*one.job, std::min(one.deadline, Clock::now() + seconds(options.policy.late_s)))) {
+        const auto late = std::min(one.deadline, Clock::now() + seconds(options.policy.late_s));
+        if (readers.wait_until(*one.job, std::min(late, Clock::now() + seconds(options.latency_limit_s))) ||
+            (!ahead->has(range) && readers.wait_until(*one.job, late))) {
           leave_all();
           ahead->was_read(range);
           return std::move(*one.bytes);
@@ -328,6 +331,7 @@ void Storage::Impl::tend() {
   for (;;) {
     bool quiet = true;
     int fetches = cache && options.cache_always ? kFetchesWhenHealthy : 0, most = 1;
+    uint64_t memory = options.read_ahead_bytes;
     std::vector<WatchedSource*> all;
     {
       std::lock_guard lock(mutex);
@@ -341,7 +345,13 @@ void Storage::Impl::tend() {
         events.push_back(std::move(*event));
       }
       const SourceDecision decision = source->decision();
-      if (decision.fill_ahead) fetches = kFetchesWhenSlow;
+      if (decision.fill_ahead) {
+        fetches = kFetchesWhenSlow;
+        memory = options.read_ahead_bytes;
+      } else if (decision.far && !cache && fetches == 0) {
+        fetches = kFetchesWhenFar;
+        memory = std::min(memory, kMemoryWhenFar);
+      }
       most = std::max(most, decision.prefetch_factor);
       if (decision.probe) {
         Probe& probe = probes[source];
@@ -368,7 +378,7 @@ void Storage::Impl::tend() {
     // Everything hangs: threads would only get stuck.
     if (std::all_of(all.begin(), all.end(), [](WatchedSource* s) { return s->decision().state == SourceState::kHung; })) fetches = 0;
     factor = most;
-    ahead->pump(fetchers, fetches);
+    ahead->pump(fetchers, fetches, memory);
     if (cache) {
       const std::string trouble = cache->trouble();
       if (trouble.empty() == cache_in_trouble) {
@@ -416,7 +426,7 @@ Storage::Storage(StorageOptions options) : impl_(std::make_shared<Impl>(std::mov
       self->tend_now.notify_all();
     }
   };
-  impl.ahead = std::make_shared<ReadAhead>(impl.cache, impl.options.read_ahead_bytes, impl.options.read_deadline_s, std::move(work));
+  impl.ahead = std::make_shared<ReadAhead>(impl.cache, impl.options.read_deadline_s, std::move(work));
   impl.tender = std::jthread([&impl] { impl.tend(); });
 }
 

@@ -46,6 +46,7 @@ void WatchedSource::read(const std::string& shard, uint64_t offset, std::span<st
     std::lock_guard lock(mutex_);
     const bool in_time = under_way_.erase(number) > 0;
     last_read_s_ = now;
+    last_latency_s_ = good ? now - begin : 0;
     if (good) {
       ++reads_;
       bytes_ += to.size();
@@ -82,6 +83,7 @@ std::optional<StorageEvent> WatchedSource::judge(double now_s) {
     seen.came_back = came_back_;
     came_back_ = false;
     seen.last_read_s = last_read_s_;
+    seen.last_latency_s = last_latency_s_;
     seen.window = window = watch_.summary(now_s, policy_.options().limit_s);
     decision = decision_ = policy_.update(seen);
   }
@@ -142,7 +144,7 @@ bool WatchedSource::probe_place(std::string* shard, uint64_t* offset) {
 
 bool WatchedSource::quiet() const {
   std::lock_guard lock(mutex_);
-  return policy_.state() == SourceState::kHealthy && under_way_.empty() && !came_back_;
+  return policy_.state() == SourceState::kHealthy && !decision_.cache_first && under_way_.empty() && !came_back_;
 }
 
 bool WatchedSource::fits(const std::string& shard, const std::function<bool()>& judge) {

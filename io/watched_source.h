@@ -36,7 +36,7 @@ class WatchedSource {
   SourceStatus status(double now_s) const;
   // A place for a probe: somewhere in the shard that was read last, another one each time.
   bool probe_place(std::string* shard, uint64_t* offset);
-  bool quiet() const;  // healthy, and nothing under way
+  bool quiet() const;  // healthy, near, and nothing under way
 
   // Whether the file holds the shard that is expected, by `judge`, which is asked once per shard.
   bool fits(const std::string& shard, const std::function<bool()>& judge);
@@ -52,7 +52,7 @@ class WatchedSource {
   std::map<uint64_t, double> under_way_;  // number → begin
   uint64_t next_read_ = 0, reads_ = 0, bytes_ = 0, errors_ = 0, in_memory_ = 0, probes_ = 0;
   bool came_back_ = false;
-  double last_read_s_ = -1e9;
+  double last_read_s_ = -1e9, last_latency_s_ = 0;
   std::string last_shard_;
   uint64_t last_end_ = 0;
   std::map<std::string, bool> fitting_;

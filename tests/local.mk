@@ -10,7 +10,7 @@ EXTRA_DIST += tests/fuzz/run tests/quickstart.test tests/reference/requirements.
   tests/mpi/mixed.yaml tests/mpi/tiny.yaml tests/mpi/training.py
 # In a virtual machine: what this kernel may lack.
 EXTRA_DIST += tests/vm/vmrun tests/vm/vmrun-build tests/vm/vmrun-init tests/vm/common.bash tests/vm/nvme.bats tests/vm/cgroup2.bats tests/vm/slurm.bats \
-  tests/vm/guest/drives.sh tests/vm/guest/fabrics.sh tests/vm/guest/node_tests.sh tests/vm/guest/nvmet.bash tests/vm/guest/rdma.sh tests/vm/guest/slurm.sh
+  tests/vm/guest/drives.sh tests/vm/guest/fabrics.sh tests/vm/guest/node_tests.sh tests/vm/guest/nvme_source.sh tests/vm/guest/nvmet.bash tests/vm/guest/rdma.sh tests/vm/guest/slurm.sh
 # The plugin on real Slurm clusters, and the fuzz target of what it is handed.
 EXTRA_DIST += tests/fuzz/fuzz_job_request.cc tests/fuzz/corpus/job_request/arguments tests/fuzz/corpus/job_request/compact \
   tests/fuzz/corpus/job_request/environment tests/fuzz/corpus/job_request/hosts tests/fuzz/corpus/job_request/options \

@@ -106,8 +106,8 @@ int run_pack(PackArguments& arguments) {
 }
 
 // One JSON object a line for each sample, as the index knows it.
-int run_ls(const std::vector<std::string>& paths) {
-  const auto dataset = Dataset::open(paths);
+int run_ls(const DataPaths& paths) {
+  const auto dataset = paths.open();
   for (uint64_t id = 0; id < dataset->size(); ++id) {
     const ShardSample& sample = dataset->sample(id);
     nlohmann::ordered_json json = {{"id", id},
@@ -126,9 +126,10 @@ int run_ls(const std::vector<std::string>& paths) {
 }
 
 struct BenchArguments {
-  std::vector<std::string> paths;
+  DataPaths paths;
   int image_size = 224, patch_size = 16, threads = 0;
   uint64_t batch = 32, epochs = 1;
+  double seconds = 0;
   bool exact = false;
   std::string tokenizer = "bytes";
 };
@@ -146,7 +147,7 @@ int run_bench(const BenchArguments& arguments) {
   loading.batch_samples = arguments.batch;
   loading.threads = arguments.threads;
   const auto assembler = std::make_shared<const SampleAssembler>(
-      Dataset::open(arguments.paths), tokenizer,
+      arguments.paths.open(), tokenizer,
       make_picture_decoder(clip_image_processor(arguments.image_size), side * side, arguments.exact), options);
   DataLoader loader(assembler, loading);
   const auto begin = std::chrono::steady_clock::now();
@@ -154,11 +155,19 @@ int run_bench(const BenchArguments& arguments) {
   uint64_t positions = 0;
   const uint64_t steps = loader.steps_per_epoch() * arguments.epochs;
   const auto progress = progress_line("loading step");
-  for (uint64_t step = 0; step < steps; ++step) {
+  auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  std::vector<std::string> incidents;
+  Storage& storage = assembler->dataset().storage();
+  for (uint64_t step = 0; step < steps && (arguments.seconds <= 0 || elapsed() < arguments.seconds); ++step) {
     for (const MicroBatch& batch : loader.next().micro_batches) positions += static_cast<uint64_t>(batch.size());
+    for (const StorageEvent& event : storage.take_events()) incidents.push_back(event.kind);
     if (step % 16 == 0 || step + 1 == steps) progress(step + 1, steps);
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = elapsed();
+  nlohmann::ordered_json sources = nlohmann::ordered_json::array();
+  for (const SourceStatus& source : storage.status().sources)
+    sources.push_back({{"source", source.name}, {"state", to_string(source.state)}, {"reads", source.reads}, {"in_memory", source.in_memory},
+                       {"cached", source.cached}, {"elsewhere", source.elsewhere}, {"given_up", source.given_up}});
   const DataLoader::Counters counters = loader.counters();
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
@@ -173,7 +182,9 @@ int run_bench(const BenchArguments& arguments) {
                                       {"cpu_seconds", cpu},
                                       {"threads", loader.options().threads},
                                       {"pictures_per_s", static_cast<double>(counters.pictures) / seconds},
-                                      {"samples_per_s", static_cast<double>(counters.samples) / seconds}}
+                                      {"samples_per_s", static_cast<double>(counters.samples) / seconds},
+                                      {"sources", sources},
+                                      {"incidents", incidents}}
                    .dump(2)
             << "\n";
   return 0;
@@ -227,10 +238,6 @@ Command data_command() {
     sub->add_flag("--sorted", pack->sorted, "samples by path instead of in a fixed shuffled order");
     sub->callback([=] { *chosen = [=] { return run_pack(*pack); }; });
 
-    auto paths = std::make_shared<std::vector<std::string>>();
-    auto add_paths = [&](CLI::App* to) {
-      to->add_option("PATH", *paths, "folders of shards, or .tar files")->required();
-    };
     add_data_index(app, chosen);
     add_data_stat(app, chosen);
     add_data_verify(app, chosen);
@@ -238,13 +245,14 @@ Command data_command() {
 
     sub = app.add_subcommand("ls", "every sample of the index, one JSON object a line");
     sub->footer("\nExample:\n  mso data ls shards | grep unusable\n");
-    add_paths(sub);
+    auto paths = std::make_shared<DataPaths>();
+    paths->add_to(*sub);
     sub->callback([=] { *chosen = [=] { return run_ls(*paths); }; });
 
     auto bench = std::make_shared<BenchArguments>();
     sub = app.add_subcommand("bench", "read, decode and pack as training does, and tell the speed");
     sub->footer("\nExample:\n  mso data bench shards --image-size 336 --patch-size 14\n");
-    sub->add_option("PATH", bench->paths, "folders of shards, or .tar files")->required();
+    bench->paths.add_to(*sub);
     sub->add_option("--threads", bench->threads, "decoder threads, 0 for all cores")
         ->check(CLI::Range(0, kMostThreads))
         ->capture_default_str();
@@ -253,6 +261,9 @@ Command data_command() {
         ->capture_default_str();
     sub->add_option("--epochs", bench->epochs, "passes over the data")
         ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 20))
+        ->capture_default_str();
+    sub->add_option("--seconds", bench->seconds, "stop after so long; 0: after the passes")
+        ->check(CLI::Range(0.0, 1e6))
         ->capture_default_str();
     sub->add_option("--image-size", bench->image_size, "side of the model's pictures")
         ->check(CLI::Range(1, 8192))

@@ -17,7 +17,7 @@ namespace mso {
 namespace {
 
 struct StatArguments {
-  std::vector<std::string> paths;
+  DataPaths paths;
   std::string html;
   bool no_categories = false;
 };
@@ -127,10 +127,10 @@ DataPage page_of(const DatasetStatistics& s, const std::vector<std::string>& pat
 int run(const StatArguments& arguments) {
   if (!arguments.html.empty()) check_may_replace(arguments.html, kDataPageGenerator, "a page of mso data");
   const DatasetStatistics statistics =
-      dataset_statistics(*Dataset::open(arguments.paths), !arguments.no_categories, progress_line("counting sample"));
+      dataset_statistics(*arguments.paths.open(), !arguments.no_categories, progress_line("counting sample"));
   std::cout << to_text(statistics);
   if (!arguments.html.empty()) {
-    write_file_durably(arguments.html, data_page_html(page_of(statistics, arguments.paths), MetricsWriter::now()));
+    write_file_durably(arguments.html, data_page_html(page_of(statistics, arguments.paths.paths), MetricsWriter::now()));
     std::cout << "\n" << arguments.html << "\n";
   }
   return 0;
@@ -142,7 +142,7 @@ void add_data_stat(CLI::App& data, const ChosenCommand& chosen) {
   auto arguments = std::make_shared<StatArguments>();
   CLI::App* sub = data.add_subcommand("stat", "counts, sizes, caption lengths and categories");
   sub->footer("\nExamples:\n  mso data stat shards\n  mso data stat shards --html stat.html\n");
-  sub->add_option("PATH", arguments->paths, "folders of shards, or .tar files")->required();
+  arguments->paths.add_to(*sub);
   sub->add_option("--html", arguments->html, "write a page of histograms, too; only such a page is overwritten")->type_name("FILE");
   sub->add_flag("--no-categories", arguments->no_categories, "do not read the .json members (faster)");
   sub->callback([=] { *chosen = [=] { return run(*arguments); }; });

@@ -15,14 +15,14 @@ namespace mso {
 namespace {
 
 struct VerifyArguments {
-  std::vector<std::string> paths;
+  DataPaths paths;
   std::string list;
   VerifyOptions options;
 };
 
 int run(const VerifyArguments& arguments) {
   if (!arguments.list.empty()) check_may_replace(arguments.list, "{\"id\":", "a list of bad samples");
-  const auto dataset = Dataset::open(arguments.paths);
+  const auto dataset = arguments.paths.open();
   const std::vector<SampleFault> faults = verify_dataset(*dataset, arguments.options, progress_line("checking sample"));
   std::string lines;
   std::map<std::string, uint64_t> reasons;
@@ -53,7 +53,7 @@ void add_data_verify(CLI::App& data, const ChosenCommand& chosen) {
   sub->footer(
       "\nThe list goes into data.known_bad: training then leaves these samples out without reading them.\n"
       "\nExample:\n  mso data verify shards --list bad.jsonl\n");
-  sub->add_option("PATH", arguments->paths, "folders of shards, or .tar files")->required();
+  arguments->paths.add_to(*sub);
   sub->add_option("--threads", arguments->options.threads, "threads, 0 for all cores")
       ->check(CLI::Range(0, kMostThreads))
       ->capture_default_str();

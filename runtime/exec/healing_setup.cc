@@ -15,12 +15,13 @@ std::vector<StandIn> Healing::stand_ins(uint64_t broken) const try {
   return {};
 }
 
-std::optional<std::string> Healing::verdict(const std::vector<LedgerEntry>& ledger) const {
-  LossCounter lost;
-  for (const LedgerEntry& entry : ledger)
+std::optional<std::string> Healing::verdict(const std::vector<LedgerEntry>& ledger, Losses* losses) const {
+  for (; losses->counted < ledger.size(); ++losses->counted) {
+    const LedgerEntry& entry = ledger[losses->counted];
     if (entry.event != LedgerEvent::kDeferred)
-      lost.add(entry.category.empty() ? neighbours_->category(entry.id) : entry.category, entry.id);
-  return lost.verdict(policy_, neighbours_->category_sizes());
+      losses->lost.add(entry.category.empty() ? neighbours_->category(entry.id) : entry.category, entry.id);
+  }
+  return losses->lost.verdict(policy_, neighbours_->category_sizes());
 }
 
 std::shared_ptr<const Healing> open_healing(const Config& config, const std::shared_ptr<const Dataset>& data, bool tell) {

@@ -22,8 +22,14 @@ class Healing {
   // At most three, best first; none where a damaged side file does not say.
   std::vector<StandIn> stand_ins(uint64_t broken) const;
   std::string category(uint64_t id) const { return neighbours_->category(id); }
-  // Why training must stop after these entries, all of the run so far, or nothing.
-  std::optional<std::string> verdict(const std::vector<LedgerEntry>& ledger) const;
+  // What a ledger that only grows has lost.
+  struct Losses {
+    LossCounter lost;
+    size_t counted = 0;  // entries
+  };
+  // Why training must stop after these entries, all of the run so far, or nothing. Only those that are new to `losses` are
+  // looked at.
+  std::optional<std::string> verdict(const std::vector<LedgerEntry>& ledger, Losses* losses) const;
 
  private:
   HealingPolicy policy_;

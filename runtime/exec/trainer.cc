@@ -394,7 +394,7 @@ void Trainer::enter_in_ledger(const RankBatch& batch, const SettledStep& settled
   }
   kill_point("train_ledger_written");
   if (parts_.healing && !all_good)
-    if (const auto sentence = parts_.healing->verdict(ledger_))
+    if (const auto sentence = parts_.healing->verdict(ledger_, &losses_))
       throw AgreedError("too much of a category is lost", *sentence,
                         "`mso data report` shows what was lost, `mso data verify` finds it all; repair the data, or raise "
                         "mdp.healing.cap",

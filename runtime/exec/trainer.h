@@ -95,7 +95,8 @@ class Trainer {
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<CheckpointManager> checkpoints_;
   LearningRateSchedule schedule_;
-  std::vector<LedgerEntry> ledger_;  // the same on every rank
+  std::vector<LedgerEntry> ledger_;  // the same on every rank; only grows
+  Healing::Losses losses_;           // of ledger_
   uint64_t step_ = 0;                // finished steps
   bool begun_ = false;               // this start is counted, and has changed something
   StepUpdate last_update_;           // of the step that was finished last; for deltas

@@ -2,10 +2,13 @@
 
 #include <fcntl.h>
 #include <linux/ioprio.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -52,6 +55,26 @@ bool set_io_priority(const std::string& text) {
   return ::syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, value) == 0;
 }
 
+bool set_thread_priority(const std::string& text) {
+  if (text == "normal") return true;
+  const size_t colon = text.find(':');
+  const std::string_view kind = std::string_view(text).substr(0, colon);
+  int value = 0;
+  const char *begin = text.data() + (colon == std::string::npos ? text.size() : colon + 1), *end = text.data() + text.size();
+  const auto parsed = std::from_chars(begin, end, value);
+  const bool whole = parsed.ec == std::errc() && parsed.ptr == end;
+  if (whole && kind == "nice" && value >= -20 && value <= 19)
+    return ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), value) == 0;
+  if (whole && kind == "rr" && value >= 1 && value <= 49) {
+    sched_param parameters{};
+    parameters.sched_priority = value;
+    // What the thread starts is ordinary again.
+    return ::sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &parameters) == 0;
+  }
+  errno = EINVAL;
+  return false;
+}
+
 std::string place_this_thread(ThreadClass thread_class) {
   std::string problems;
   auto failed = [&](const std::string& what, const char* value) {
@@ -66,6 +89,14 @@ std::string place_this_thread(ThreadClass thread_class) {
     if (priority && *priority && !set_io_priority(priority)) failed("cannot set I/O priority", priority);
   }
   const char* text = std::getenv(cpus_variable(thread_class));
+  if (thread_class != ThreadClass::kCompute) {
+    const char* wanted = std::getenv(kDecoderPriorityVariable);
+    if (wanted && *wanted) {
+      if (!set_thread_priority(wanted)) failed("cannot set the decoders' priority", wanted);
+    } else if (text && *text) {
+      (void)set_thread_priority("nice:-10");  // a user mostly may not
+    }
+  }
   if (text && *text) {
     const std::optional<CpuSet> cpus = parse_cpu_list(text);
     errno = EINVAL;

@@ -17,6 +17,9 @@ inline constexpr const char* kImageCgroupVariable = "MSO_CGROUP_IMAGE";
 inline constexpr const char* kVideoCgroupVariable = "MSO_CGROUP_VIDEO";
 // "be:0" … "be:7", "idle": I/O priority of decoder threads; unset: left alone.
 inline constexpr const char* kIoPriorityVariable = "MSO_IO_PRIORITY";
+// "nice:-20" … "nice:19", "rr:1" … "rr:49" (SCHED_RR: before every ordinary thread of the machine), "normal". Unset: "nice:-10" for
+// decoders with CPUs of their own, where it is permitted, so that what else runs there cannot push them aside; else left alone.
+inline constexpr const char* kDecoderPriorityVariable = "MSO_DECODER_PRIORITY";
 
 // Reads the variables above. Nothing set: nothing done, empty. Otherwise empty on success, else one sentence on what the
 // kernel refused (for the log: the thread goes on where it is).
@@ -24,6 +27,9 @@ std::string place_this_thread(ThreadClass thread_class);
 
 // ioprio_set(2) for the calling thread; false with errno, or for text that is no priority.
 bool set_io_priority(const std::string& text);
+
+// A value of MSO_DECODER_PRIORITY for the calling thread; false with errno, or for text that is none.
+bool set_thread_priority(const std::string& text);
 
 // How many decoder threads the sets of the environment make room for; 0: the plugin gave none.
 int decoder_cpus_given(ThreadClass thread_class);

@@ -4,6 +4,16 @@
 load common
 setup() { vm_setup; }
 
+pack_shards() { # a few pictures in $BATS_TEST_TMPDIR/shards
+  local stamps=/usr/share/tuxpaint/stamps
+  [ -d $stamps ] || skip "no sample pictures (tuxpaint-stamps-default)"
+  mkdir "$BATS_TEST_TMPDIR/pictures" "$BATS_TEST_TMPDIR/shards"
+  find $stamps/animals -name '*.png' | head -n 24 | while read -r picture; do
+    cp "$picture" "$BATS_TEST_TMPDIR/pictures/" && echo "a picture" >"$BATS_TEST_TMPDIR/pictures/$(basename "${picture%.png}").txt"
+  done
+  "$MSO_BUILD/mso" data pack "$BATS_TEST_TMPDIR/pictures" "$BATS_TEST_TMPDIR/shards"
+}
+
 @test "drives are listed with lanes and NUMA node; an I/O limit holds" {
   [ -e /usr/share/seabios/bios-256k.bin ] || skip "no SeaBIOS, which drives at a NUMA node need"
   truncate -s 64M "$BATS_TEST_TMPDIR/a" "$BATS_TEST_TMPDIR/b"
@@ -34,15 +44,24 @@ setup() { vm_setup; }
 
 @test "NVMe-oF over soft-RoCE: mounted, and read by the data pipeline" {
   for tool in rdma mkfs.ext4; do command -v $tool >/dev/null || skip "no $tool (contrib/install-dependencies --tests)"; done
-  local stamps=/usr/share/tuxpaint/stamps
-  [ -d $stamps ] || skip "no sample pictures (tuxpaint-stamps-default)"
-  mkdir "$BATS_TEST_TMPDIR/pictures" "$BATS_TEST_TMPDIR/shards"
-  find $stamps/animals -name '*.png' | head -n 24 | while read -r picture; do
-    cp "$picture" "$BATS_TEST_TMPDIR/pictures/" && echo "a picture" >"$BATS_TEST_TMPDIR/pictures/$(basename "${picture%.png}").txt"
-  done
-  "$MSO_BUILD/mso" data pack "$BATS_TEST_TMPDIR/pictures" "$BATS_TEST_TMPDIR/shards"
+  pack_shards
   vm --nvme 1 --timeout 500 -- rdma.sh "$BATS_TEST_TMPDIR/shards"
   [ "$status" -eq 0 ]
   [[ $output == *rdma* ]]
+  [[ $output == *"direct reads by io_uring from nvme1n1"* ]]
   [[ $output == *"data pipeline: 0"* ]]
+}
+
+@test "nvme:// paths: refused where they are none, read by io_uring, and gone on from the cache when slowed to 800 ms and hung for ever" {
+  for tool in dmsetup mkfs.ext4; do command -v $tool >/dev/null || skip "no $tool (contrib/install-dependencies --tests)"; done
+  pack_shards
+  vm --nvme 1 --timeout 580 -- nvme_source.sh "$BATS_TEST_TMPDIR/shards"
+  [ "$status" -eq 0 ]
+  [[ $output == *"not an NVMe source"*"which has no NVMe drive of its own"*"file:///tmp/memory/set"*"status 2"* ]]
+  [[ $output == *"it has fast"*"status 2"* ]]
+  [[ ${output#*== mount point} == *"direct reads by io_uring from nvme0n1"*"samples are good"* ]]
+  [[ ${output#*== device} == *"direct reads by io_uring from nvme0n1"*'"bad_samples": 0'* ]]
+  local last=${output#*== slow and hung}
+  [[ $last == *slowed*recovered*hung*"bench: 0"* ]]
+  [[ $last == *'"bad_samples": 0'* ]]
 }

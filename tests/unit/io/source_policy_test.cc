@@ -75,6 +75,7 @@ class Player {
         } else {
           watch.add(now, l);
           last_read = now;
+          last_latency = l;
           seen.came_back = true;
         }
       };
@@ -92,6 +93,7 @@ class Player {
       seen.window = watch.summary(now, policy.options().limit_s);
       seen.oldest_under_way_s = under_way.empty() ? 0 : now - under_way.front();
       seen.last_read_s = last_read;
+      seen.last_latency_s = last_latency;
       decision = policy.update(seen);
       if (decision.changed) changes.push_back({now, decision.state});
       check_decision();
@@ -99,7 +101,7 @@ class Player {
   }
   void check_decision() const {
     const bool bad = decision.state == SourceState::kSlow || decision.state == SourceState::kHung;
-    EXPECT_EQ(decision.cache_first, bad);
+    EXPECT_EQ(decision.cache_first, bad || decision.suspect || decision.far);
     EXPECT_EQ(decision.avoid, bad);
     EXPECT_EQ(decision.fill_ahead, decision.state == SourceState::kSlow);
     EXPECT_EQ(decision.prefetch_factor > 1, decision.state != SourceState::kHealthy);
@@ -118,7 +120,7 @@ class Player {
   SourceDecision decision;
   std::vector<Change> changes;
   std::vector<double> under_way;
-  double now = 0, last_read = -1e9;
+  double now = 0, last_read = -1e9, last_latency = 0;
 };
 
 double ms(double value) { return value * 1e-3; }
@@ -135,12 +137,56 @@ TEST(SourcePolicy, FiveToEightHundredToFive) {
     p.play(60, [](double) { return ms(5); }, 3, cached);
     p.play(120, [](double) { return ms(800); }, 3, cached);
     ASSERT_EQ(p.story(), "slow") << cached;
-    EXPECT_LE(p.changes[0].at, 60 + 1.5);  // confirmed within a second and a half
+    // Confirmed within a second and a half; where only probes are made, two a second, one second later.
+    EXPECT_LE(p.changes[0].at, 60 + (cached ? 2.5 : 1.5));
     EXPECT_GE(p.changes[0].at, 60 + 1.0);
     p.play(240, [](double) { return ms(5); }, 3, cached);
     EXPECT_EQ(p.story(), "slow probing healthy") << cached;
     EXPECT_LE(p.changes[2].at, 120 + 15);  // well within the 47 s that are allowed
   }
+}
+
+// A full window of fast reads: 5000 of them, so that the percentile says nothing for seconds.
+TEST(SourcePolicy, AtTheFirstLateReadTheCacheIsAskedFirst) {
+  for (bool ended : {false, true}) {
+    SourcePolicy policy;
+    SourceObservation seen;
+    seen.now_s = 100;
+    seen.window = {5000, 0, ms(0.2), ms(0.9)};
+    seen.last_read_s = 100;
+    seen.last_latency_s = ms(0.3);
+    EXPECT_FALSE(policy.update(seen).cache_first);
+    seen.now_s = 100.1;
+    (ended ? seen.last_latency_s : seen.oldest_under_way_s) = ms(101);
+    const SourceDecision decision = policy.update(seen);
+    EXPECT_TRUE(decision.cache_first && decision.suspect);
+    EXPECT_FALSE(decision.avoid || decision.fill_ahead || decision.changed);
+    EXPECT_EQ(decision.prefetch_factor, 1);
+    // And probed meanwhile; one fast read, or a second without news, and all is as before.
+    seen.now_s = 100.9;
+    EXPECT_TRUE(policy.update(seen).probe);
+    seen.last_latency_s = ms(0.3);
+    seen.oldest_under_way_s = 0;
+    EXPECT_FALSE(policy.update(seen).cache_first);
+    seen.last_latency_s = ms(101);
+    seen.now_s = 101.1;
+    EXPECT_FALSE(policy.update(seen).cache_first);
+  }
+}
+
+TEST(SourcePolicy, FarSourcesAreReadAhead) {
+  Player p;
+  p.play(10, [](double) { return ms(0.5); });
+  EXPECT_FALSE(p.decision.far);
+  p.play(20, [](double) { return ms(1.5); });  // in between nothing changes
+  EXPECT_FALSE(p.decision.far);
+  p.play(30, [](double) { return ms(5); });
+  EXPECT_TRUE(p.decision.far && p.decision.cache_first);
+  p.play(40, [](double) { return ms(1.5); });
+  EXPECT_TRUE(p.decision.far);
+  p.play(50, [](double) { return ms(0.5); });
+  EXPECT_FALSE(p.decision.far || p.decision.cache_first);
+  EXPECT_EQ(p.story(), "");
 }
 
 TEST(SourcePolicy, OneSlowReadIsNoSlowSource) {
@@ -228,8 +274,12 @@ TEST(SourcePolicy, EveryTraceKeepsTheRules) {
         case SourceState::kProbing: break;
       }
       EXPECT_NE(next, state) << seed;
-      if (state == SourceState::kSlow && next == SourceState::kProbing) EXPECT_GE(change.at - since, 5 - 1e-6) << seed;
-      if (state == SourceState::kProbing && next == SourceState::kHealthy) EXPECT_GE(change.at - since, 3 - 1e-6) << seed;
+      if (state == SourceState::kSlow && next == SourceState::kProbing) {
+        EXPECT_GE(change.at - since, 5 - 1e-6) << seed;
+      }
+      if (state == SourceState::kProbing && next == SourceState::kHealthy) {
+        EXPECT_GE(change.at - since, 3 - 1e-6) << seed;
+      }
       state = next;
       since = change.at;
     }

@@ -259,6 +259,42 @@ TEST_F(StorageTest, FromTheCacheWhileHungForEver) {
   EXPECT_EQ(storage_->status().cache.damaged, 1u);
 }
 
+// Long before it is known to be slow: nothing that the cache has waits for a late read's end. The limit of a read is a minute here.
+TEST_F(StorageTest, NoWaitingForTheFirstLateReadOfACachedStretch) {
+  options_.cache_path = folder_ / "cache";
+  options_.cache_bytes = 64 << 20;
+  options_.read_deadline_s = options_.policy.late_s = 60;
+  open();
+  follow();
+  storage_->at_step(0);
+  for (int i = 0; i < 3000 && storage_->status().cache.fills < 3; ++i) std::this_thread::sleep_for(10ms);
+  ASSERT_EQ(storage_->status().cache.fills, 3u);
+  sources_["main"]->hang(true);
+  for (uint64_t step = 0; step < 100; ++step) EXPECT_EQ(read(step * 10000, 10000), "") << step;
+  EXPECT_EQ(status("main").given_up, 0u);
+  EXPECT_GE(status("main").elsewhere + status("main").cached, 100u);
+  EXPECT_EQ(status("main").state, SourceState::kHealthy);
+}
+
+// A healthy source whose reads take milliseconds each: with no cache they are made ahead, into memory.
+TEST_F(StorageTest, AFarOneIsReadAhead) {
+  options_.latency_limit_s = 20;  // nothing here counts as slow
+  open();
+  follow();
+  sources_["main"]->delay(10ms);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(read(i * 10000, 10000), "");
+  storage_->at_step(100);
+  for (int i = 0; i < 3000 && storage_->status().read_ahead < 50; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_GE(storage_->status().read_ahead, 50u);
+  for (uint64_t step = 100; step < 140; ++step) {
+    storage_->at_step(step);
+    EXPECT_EQ(read(step * 10000, 10000), "");
+  }
+  EXPECT_GE(status("main").cached, 30u);
+  EXPECT_EQ(status("main").missed, 0u);
+  EXPECT_EQ(status("main").state, SourceState::kHealthy);
+}
+
 TEST_F(StorageTest, AFullCacheNeverStopsAnything) {
   options_.cache_path = folder_ / "file";
   test::write_text(folder_ / "file", "no folder");

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <linux/ioprio.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -20,7 +22,7 @@ class ThreadPlace : public testing::Test {
   void TearDown() override { clear(); }
   static void clear() {
     for (const char* name : {kImageCpusVariable, kVideoCpusVariable, kComputeCpusVariable, kImageCgroupVariable,
-                             kVideoCgroupVariable, kIoPriorityVariable})
+                             kVideoCgroupVariable, kIoPriorityVariable, kDecoderPriorityVariable})
       ::unsetenv(name);
   }
   // In a thread of its own: the mask of the test itself stays.
@@ -84,6 +86,43 @@ TEST_F(ThreadPlace, IoPriorityIsSet) {
     if (!set_io_priority("be:6")) GTEST_SKIP() << "ioprio_set is refused here";
     EXPECT_EQ(::syscall(SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0), IOPRIO_PRIO_VALUE(IOPRIO_CLASS_BE, 6));
     for (const char* bad : {"", "be:8", "be:", "be:66", "rt:1", "none"}) EXPECT_FALSE(set_io_priority(bad)) << bad;
+  });
+}
+
+TEST_F(ThreadPlace, PriorityOfDecodersIsSet) {
+  auto nice_now = [] { return ::getpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid))); };
+  in_thread([&] {  // down is always permitted
+    const int before = nice_now();
+    ASSERT_TRUE(set_thread_priority("normal"));
+    EXPECT_EQ(nice_now(), before);
+    ASSERT_TRUE(set_thread_priority("nice:19"));
+    EXPECT_EQ(nice_now(), 19);
+    for (const char* bad : {"", "nice", "nice:", "nice:20", "nice:-21", "nice:1x", "rr:0", "rr:50", "rr:", "fifo:1", ":1", "high"}) {
+      errno = 0;
+      EXPECT_FALSE(set_thread_priority(bad)) << bad;
+      EXPECT_EQ(errno, EINVAL) << bad;
+    }
+    EXPECT_EQ(nice_now(), 19);
+  });
+  ::setenv(kDecoderPriorityVariable, "nice:17", 1);
+  in_thread([&] {
+    EXPECT_EQ(place_this_thread(ThreadClass::kImage), "");
+    EXPECT_EQ(nice_now(), 17);
+  });
+  in_thread([&] {  // not for what computes
+    const int before = nice_now();
+    EXPECT_EQ(place_this_thread(ThreadClass::kCompute), "");
+    EXPECT_EQ(nice_now(), before);
+  });
+  ::setenv(kDecoderPriorityVariable, "rr:1000", 1);
+  in_thread([&] { EXPECT_NE(place_this_thread(ThreadClass::kVideo).find("rr:1000"), std::string::npos); });
+}
+
+TEST_F(ThreadPlace, RealTimeIsNotInherited) {
+  in_thread([] {
+    if (!set_thread_priority("rr:1")) GTEST_SKIP() << "SCHED_RR is refused here";
+    EXPECT_EQ(::sched_getscheduler(0), SCHED_RR | SCHED_RESET_ON_FORK);
+    std::thread([] { EXPECT_EQ(::sched_getscheduler(0), SCHED_OTHER); }).join();
   });
 }
 

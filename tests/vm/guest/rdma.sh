@@ -16,7 +16,8 @@ wait_for 10 test -b /dev/nvme1n1 || { ls /dev/nvme*; exit 1; }
 cat /sys/class/nvme/nvme1/transport
 mount -o ro /dev/nvme1n1 /tmp/far || exit 1
 grep /tmp/far /proc/mounts
-"$MSO_BUILD/mso" data stat /tmp/far && "$MSO_BUILD/mso" data verify /tmp/far && "$MSO_BUILD/mso" data bench --batch 8 --image-size 64 /tmp/far
+far() { "$MSO_BUILD/mso" data "$@" --set mdp.nvme.far=/tmp/far nvme://far; }
+far stat && far verify && far bench --batch 8 --image-size 64
 code=$?
 echo "data pipeline: $code"
 umount /tmp/far
