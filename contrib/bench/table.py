@@ -150,6 +150,29 @@ def aims(training, data, snapshots, restart):
     return table(("", "aim", "measured", ""), rows)
 
 
+def pipeline_text():
+    """What was measured by hand into $OUT: slow_storage.py, idle_time.py, decode_jitter.py."""
+    rows = []
+    if r := load("slow_storage"):
+        rows.append(("slow storage (5 → 800 ms): lowest throughput of five seconds, share of normal", "≥ 0.72", f"{r['lowest_slow']:.2f}",
+                     verdict(r["lowest_slow"] >= 0.72)))
+        rows.append(("hung storage: the same", "≥ 0.72", f"{r['lowest_hung']:.2f}", verdict(r["lowest_hung"] >= 0.72)))
+        back = r["back_at_85_percent_s"]
+        rows.append(("seconds from recovery to 0.85 of normal", "≤ 47", "never" if back is None else f"{back:g}",
+                     verdict(back is not None and back <= 47)))
+    if r := load("idle_time"):
+        for way, words in (("sleep", "late"), ("burn", "hard to decode")):
+            own = r[way]
+            rows.append((f"one video a batch {words}: idle time, share of a synchronous loader's "
+                         f"(use {100 * own['use_synchronous']:.0f} → {100 * own['use']:.0f} %)", "≤ 0.29", f"{own['idle_ratio']:.3f}",
+                         verdict(own["idle_ratio"] <= 0.29)))
+    if r := load("decode_jitter"):
+        for name, words in (("default", "by default"), ("normal", "at ordinary priority")):
+            rows.append((f"decode latency beside three hogs, {words}: standard deviation, share of that without", "≤ 1.2",
+                         f"{r[name]['ratio']:.2f}", verdict(r[name]["ratio"] <= 1.2)))
+    return "\n## The data pipeline under trouble\n\n" + table(("", "aim", "measured", ""), rows) if rows else ""
+
+
 def main():
     results = {name: load(name) for name in ("training", "data", "snapshots", "restart")}
     parts = {"training": training_text, "data": data_text, "snapshots": snapshots_text, "restart": restart_text}
@@ -168,7 +191,7 @@ turn, medians of {ROUNDS}. What each side does: [contrib/bench/README.md](../con
 ## Aims
 
 {aims(*results.values())}
-""" + "\n".join(parts[name](result) for name, result in results.items() if result)
+""" + "\n".join(parts[name](result) for name, result in results.items() if result) + pipeline_text()
     pathlib.Path(sys.argv[1]).write_text(text)
 
 
