@@ -29,7 +29,7 @@ submit() {
 }
 steps() { grep -c "\"type\":\"step\"" "$WORK/$1/metrics.jsonl" 2>/dev/null || echo 0; }
 step_reached() { [[ $(grep "\"type\":\"step\"" "$WORK/$1/metrics.jsonl" 2>/dev/null | tail -n 1 | sed "s/.*\"step\":\([0-9]*\).*/\1/") -ge $2 ]]; }
-attempt_steps() { grep "\"type\":\"step\"" "$WORK/$1/metrics.jsonl" 2>/dev/null | grep -q "\"attempt\":$2[,}]"; }
+attempt_steps() { grep -q "\"type\":\"step\".*\"attempt\":$2[,}]" "$WORK/$1/metrics.jsonl" 2>/dev/null; }
 pid_of() { cut -d" " -f1 "$WORK/$1/pids/rank-000$2"; }
 # A job that is over is still known to scontrol: what counts is that it no longer runs.
 over() { [[ $(job_state "$1") =~ ^(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY)$ ]]; }
@@ -53,8 +53,8 @@ ls -A | grep mso-run && fail "status files are left" || true
 SCRIPT
 }
 
-@test "SIGUSR1 of sbatch --signal, scancel, a refused configuration, a second mso run on the same folder" {
-  in_cluster 2 POD_TIMEOUT=150 <<SCRIPT
+@test "SIGUSR1 of sbatch --signal, scancel, a refused configuration, a second mso run on the same folder, a job that queues itself again" {
+  in_cluster 2 POD_TIMEOUT=300 <<SCRIPT
 $common
 submit stopped -N2 --ntasks-per-node=1 -- -- \$(train stopped train.steps=100000)
 wait_until 60 step_reached stopped 5
@@ -62,6 +62,8 @@ scancel --signal=USR1 --batch \$job
 wait_until 60 over \$job
 grep -q 'exit code 75\|stopped' stopped.out || { cat stopped.out; fail "no word of the stop"; }
 last=\$(steps stopped)
+# All of it is on shared storage, optimizer and all: a job that is queued again may get other nodes.
+"\$MSO" ckpt ls stopped | grep -E "L2 +\$last " || { "\$MSO" ckpt ls stopped; fail "no full snapshot of step \$last on shared storage"; }
 # The same command goes on where it ended.
 submit stopped-again -N2 --ntasks-per-node=1 -- -- \$(train stopped train.steps=\$((last + 3)))
 finishes \$job 60
@@ -69,6 +71,54 @@ submit refused -N2 --ntasks-per-node=1 -- -- \$(train refused train.stepz=3)
 wait_until 60 over \$job
 [[ \$(job_state \$job) = FAILED ]] || fail "\$(job_state \$job)"
 grep -q 'train.stepz' refused.out && ! grep -q 'starting again' refused.out || { cat refused.out; fail "refusal"; }
+# A second one beside a run that lives, and a script that queues itself again when that run was told to stop.
+cat >again.sh <<'END'
+#!/bin/bash
+"\$MSO" run -- \$TRAIN train.steps=\$(cat again.steps) &
+pid=\$!
+trap 'kill -USR1 \$pid' USR1
+wait \$pid; code=\$?
+while [ \$code -gt 128 ] && kill -0 \$pid 2>/dev/null; do wait \$pid; code=\$?; done
+[ \$code -ne 75 ] || scontrol requeue "\$SLURM_JOB_ID"
+exit \$code
+END
+export TRAIN=\$(train again)
+echo 100000 >again.steps
+again=\$(sbatch --parsable --requeue --open-mode=append -N2 --ntasks-per-node=1 --overcommit --oversubscribe -o "\$WORK/again.out" again.sh)
+wait_until 60 step_reached again 5
+expect 2 srun --jobid=\$again --overlap -N1 -n1 -w \${NODES[0]} "\$MSO" run --local -n 1 -- \$(train again train.steps=100000)
+says "another live run uses this folder"
+scancel --signal=USR1 --batch \$again
+wait_until 60 grep -q 'exit code 75' again.out
+# The controller lets a job wait for two minutes before it starts again.
+pending() { [[ \$(job_state \$again) = PENDING ]]; }
+wait_until 60 pending
+echo \$((\$(steps again) + 20)) >again.steps
+sleep 2  # slurmd refuses a job that it killed in the same second
+scontrol update JobId=\$again StartTime=now
+wait_until 100 over \$again
+[[ \$(job_state \$again) = COMPLETED ]] || { cat again.out; fail "the job that queued itself again: \$(job_state \$again)"; }
+step_reached again \$(cat again.steps) && attempt_steps again 2 || { grep -v default again.out; tail -n 5 again/metrics.jsonl; fail "it did not go on to \$(cat again.steps)"; }
+SCRIPT
+}
+
+@test "slurmstepd killed, which leaves srun waiting for ever: started again, with the same curve" {
+  in_cluster 2 POD_TIMEOUT=240 <<SCRIPT
+$common
+submit reference -N2 --ntasks-per-node=1 -- -- \$(train reference train.steps=150)
+finishes \$job 100
+submit orphaned -N2 --ntasks-per-node=1 -- -- \$(train orphaned train.steps=150 parallel.timeout_s=4)
+wait_until 60 step_reached orphaned 20
+# Of rank 1's node: the ancestor of the rank with that name.
+pid=\$(pid_of orphaned 1)
+until [[ \$(ps -o args= -p \$pid) = "slurmstepd: "* ]]; do pid=\$(ps -o ppid= -p \$pid | tr -d " "); done
+kill -9 \$pid
+finishes \$job 150
+cat orphaned.out
+grep -Eq '[1-9] restarts?; finished' orphaned.out || fail "not started again"
+"\$HERE/same_curve.py" orphaned reference
+# No rank of the attempt that lost its slurmstepd lives on.
+[[ -z \$(pgrep -f "train.run_dir=\$WORK/orphaned") ]] || fail "left: \$(pgrep -af "train.run_dir=\$WORK/orphaned")"
 SCRIPT
 }
 

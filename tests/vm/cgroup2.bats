@@ -6,7 +6,7 @@ setup() { vm_setup; }
 
 @test "a decoder thread is held by its threaded child, which the user cannot widen, and which goes before the step's" {
   [ -x "$MSO_BUILD/node_tests" ] || skip "node_tests is not built (make check TESTS=)"
-  vm -- node_tests.sh
+  vm --timeout 1500 -- node_tests.sh
   [ "$status" -eq 0 ]
   [[ $output == *"[       OK ] Cgroups.ADecoderThreadIsHeldByItsThreadedChild"* ]]
 }

@@ -21,7 +21,7 @@ pack_shards() { # a few pictures in $BATS_TEST_TMPDIR/shards
   while read -r word; do arguments+=(--qemu "$word"); done < <(
     drive_at_numa 1 1 "$BATS_TEST_TMPDIR/a"; drive_at_numa 2 0 "$BATS_TEST_TMPDIR/b"
     printf '%s\n' -bios /usr/share/seabios/bios-256k.bin)
-  vm --numa 2 "${arguments[@]}" -- drives.sh
+  vm --numa 2 --timeout 1500 "${arguments[@]}" -- drives.sh
   [ "$status" -eq 0 ]
   # Emulated drives have one lane, whatever the port offers.
   [[ $output =~ serial=port1\ transport=pcie\ [^$'\n']*\ numa=1\ lanes=1\ speed=2.5 ]]
@@ -34,7 +34,7 @@ pack_shards() { # a few pictures in $BATS_TEST_TMPDIR/shards
 }
 
 @test "two paths are multipath; two subsystems with one identifier are refused by name" {
-  vm --nvme 2 --timeout 400 -- fabrics.sh
+  vm --nvme 2 --timeout 1500 -- fabrics.sh
   [ "$status" -eq 0 ]
   local first=${output%%== duplicates*}
   [[ $first == *"ok    NVMe multipath"*"over nvme2, nvme3"* ]]
@@ -45,7 +45,7 @@ pack_shards() { # a few pictures in $BATS_TEST_TMPDIR/shards
 @test "NVMe-oF over soft-RoCE: mounted, and read by the data pipeline" {
   for tool in rdma mkfs.ext4; do command -v $tool >/dev/null || skip "no $tool (contrib/install-dependencies --tests)"; done
   pack_shards
-  vm --nvme 1 --timeout 500 -- rdma.sh "$BATS_TEST_TMPDIR/shards"
+  vm --nvme 1 --timeout 1500 -- rdma.sh "$BATS_TEST_TMPDIR/shards"
   [ "$status" -eq 0 ]
   [[ $output == *rdma* ]]
   [[ $output == *"direct reads by io_uring from nvme1n1"* ]]

@@ -22,7 +22,7 @@ slurm_in_vm() { # ACCOUNTING
   while read -r word; do arguments+=(--qemu "$word"); done < <(
     drive_at_numa 1 0 "$BATS_TEST_TMPDIR/a"; drive_at_numa 2 0 "$BATS_TEST_TMPDIR/b"
     printf '%s\n' -bios /usr/share/seabios/bios-256k.bin)
-  vm --mem 1536 --numa 2 --timeout 550 "${arguments[@]}" -- slurm.sh "$BATS_TEST_TMPDIR/shards" "$1"
+  vm --mem 1536 --numa 2 --timeout 3000 "${arguments[@]}" -- slurm.sh "$BATS_TEST_TMPDIR/shards" "$1"
   [ "$status" -eq 0 ]
   [[ $output == *"all is well"* ]]
 }

@@ -1,6 +1,6 @@
 # Drives at two NUMA nodes: what is listed; then an I/O limit on one of them, measured.
 modprobe nvme
-for i in {1..100}; do [ -e /dev/nvme0n1 ] && [ -e /dev/nvme1n1 ] && break; sleep 0.1; done
+for i in {1..3000}; do [ -e /dev/nvme0n1 ] && [ -e /dev/nvme1n1 ] && break; sleep 0.1; done
 "$MSO_BUILD/mso-node-facts" || exit 1
 "$MSO_BUILD/mso-node-facts" --write && ls -l /run/mso/node-facts || exit 1
 

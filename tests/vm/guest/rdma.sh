@@ -10,9 +10,8 @@ rdma link add rxe0 type rxe netdev left || exit 1
 mkfs.ext4 -q /dev/nvme0n1 && mkdir -p /tmp/fill /tmp/far && mount /dev/nvme0n1 /tmp/fill && cp "$shards"/* /tmp/fill/ && umount /tmp/fill || exit 1
 subsystem far && add_namespace far 1 /dev/nvme0n1 aaaaaaaa-2222-3333-4444-555555555555
 port 1 rdma 10.9.0.1 4420 far || exit 1
-sleep 1
-connect rdma 10.9.0.1 4420 far || { dmesg | tail; exit 1; }
-wait_for 10 test -b /dev/nvme1n1 || { ls /dev/nvme*; exit 1; }
+wait_for 300 connect rdma 10.9.0.1 4420 far || { dmesg | tail; exit 1; }
+wait_for 300 test -b /dev/nvme1n1 || { ls /dev/nvme*; exit 1; }
 cat /sys/class/nvme/nvme1/transport
 mount -o ro /dev/nvme1n1 /tmp/far || exit 1
 grep /tmp/far /proc/mounts

@@ -1,10 +1,11 @@
 # Slurm with cgroup v2 on this one node, with the plugin: decoder threads in threaded children, lanes reserved between jobs.
 plugin=$MSO_BUILD/.libs/spank_mso.so shards=$1 accounting=$2
 fail() { echo "FAILED: $*"; grep -hE 'mso|error|fatal' /tmp/slurm/log/* | tail -n 20; exit 1; }
+# How long a thing may take that should happen: for finding a hang, so long that a busy machine does not reach it.
+patience=600
 has() { [[ $out == *"$1"* ]] || fail "no \"$1\" in: $out"; }
 wait_for() {
-  local end=$((SECONDS + $1))
-  shift
+  local end=$((SECONDS + patience))
   until "$@" >/dev/null 2>&1; do [ $SECONDS -lt $end ] || fail "waited too long for: $*"; sleep 0.3; done
 }
 
@@ -37,6 +38,10 @@ JobAcctGatherType=jobacct_gather/$accounting
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
+MessageTimeout=100
+TCPTimeout=60
+BatchStartTimeout=600
+UnkillableStepTimeout=600
 SchedulerType=sched/builtin
 PlugStackConfig=/etc/slurm/plugstack.conf
 NodeName=vm1 NodeAddr=10.0.0.1 CPUs=$(nproc) RealMemory=700 State=UNKNOWN
@@ -52,11 +57,13 @@ service=/sys/fs/cgroup/system.slice
 mkdir -p $service/slurmd.service && echo '+cpuset +cpu +io +memory +pids' >$service/cgroup.subtree_control || fail "cgroups"
 slurmctld || fail slurmctld
 (echo $BASHPID >$service/slurmd.service/cgroup.procs && exec slurmd) || fail slurmd
-wait_for 60 sh -c '[ "$(sinfo -h -o %T)" = idle ]'
+wait_for sh -c '[ "$(sinfo -h -o %T)" = idle ]'
+# slurmd gives the reader of the hardware 20 s.
+[ -e /run/mso/node-facts ] || { echo "the reader of the hardware had too little time"; "$MSO_BUILD/mso-node-facts" --write; }
 grep -q '^nvme name=nvme1 .*lanes=1' /run/mso/node-facts || fail "facts: $(cat /run/mso/node-facts)"
 
 echo "== a step's sets, and what its user may not"
-out=$(timeout 90 srun -n1 -c2 --mso --mso-cpus=image:1 setpriv --reuid 12345 --clear-groups bash -c '
+out=$(timeout $patience srun -n1 -c2 --mso --mso-cpus=image:1 setpriv --reuid 12345 --clear-groups bash -c '
   echo "image $MSO_CPUS_IMAGE compute $MSO_CPUS_COMPUTE runs $(sed -n "s/Cpus_allowed_list:\t//p" /proc/self/status) io $MSO_IO_PRIORITY"
   cat /proc/self/cgroup
   echo "type $(cat $MSO_CGROUP_IMAGE/cgroup.type) cpus $(cat $MSO_CGROUP_IMAGE/cpuset.cpus)"
@@ -67,22 +74,22 @@ has "type threaded cpus 1"
 [[ $out != *widened* && $out != *made* ]] || fail "more than a thread's place can be changed"
 
 echo "== two tasks of one step"
-out=$(timeout 90 srun -n2 --mso --mso-cpus=image:1 bash -c 'ls -d ${MSO_CGROUP_IMAGE%/*}/mso_*; sleep 1' 2>&1) || fail "two tasks: $out"
+out=$(timeout $patience srun -n2 --mso --mso-cpus=image:1 bash -c 'printf "%s\n" ${MSO_CGROUP_IMAGE%/*}/mso_*' 2>&1) || fail "two tasks: $out"
 echo "$out"
 has mso_0.image
 has mso_1.image
 
 echo "== threads of the data pipeline"
 # Where Slurm puts a task that has no such children; making them must not change that.
-place=$(timeout 60 srun -n1 sed 's|.*/task_||' /proc/self/cgroup)
+place=$(timeout $patience srun -n1 sed 's|.*/task_||' /proc/self/cgroup)
 echo "Slurm's own place: task_$place"
-timeout 300 srun -n1 -c2 --mso --mso-cpus=image:1 "$MSO_BUILD/mso" data bench --threads 1 --batch 4 --image-size 64 --epochs 100000 "$shards" \
+timeout $patience srun -n1 -c2 --mso --mso-cpus=image:1 "$MSO_BUILD/mso" data bench --threads 1 --batch 4 --image-size 64 --epochs 100000 "$shards" \
   >/tmp/bench.log 2>&1 &
 step=$!
 decoding() { grep -lsx mso-decode /proc/[0-9]*/task/[0-9]*/comm; }
-wait_for 200 decoding
-sleep 3
-thread=$(decoding | head -n 1)
+# A thread has its name a moment before its place.
+placed() { thread=$(decoding | head -n 1) && grep -q /mso_ "${thread%/comm}/cgroup"; }
+wait_for placed
 process=${thread%/task/*}
 out=$(for t in "$process"/task/*; do echo "$(cat "$t/comm") $(sed -n 's/Cpus_allowed_list:\t//p' "$t/status") $(sed 's/^0:://' "$t/cgroup")"; done)
 echo "$out"
@@ -91,22 +98,23 @@ echo "$out"
 scancel -u root
 wait $step
 gone() { [ -z "$(find /sys/fs/cgroup -type d \( -name 'mso_*' -o -name 'job_*' \))" ] && [ -z "$(ls /run/mso | grep '^[0-9]')" ]; }
-wait_for 30 gone
+wait_for gone
 
 echo "== lanes between two jobs"
-timeout 120 srun -n1 -c1 --mso --mso-nvme=image:1x1 bash -c 'echo "first $MSO_NVME"; sleep 12' >/tmp/first.log 2>&1 &
-wait_for 40 grep -q first /tmp/first.log
+timeout $patience srun -n1 -c1 --mso --mso-nvme=image:1x1 bash -c 'echo "first $MSO_NVME"; until [ -e /tmp/first.end ]; do sleep 0.3; done' >/tmp/first.log 2>&1 &
+wait_for grep -q first /tmp/first.log
 cat /tmp/first.log
-out=$(timeout 60 srun -n1 -c1 --mso --mso-check=prod --mso-nvme=video:1x1 bash -c 'echo "second $MSO_NVME"' 2>&1) || fail "second: $out"
+out=$(timeout $patience srun -n1 -c1 --mso --mso-check=prod --mso-nvme=video:1x1 bash -c 'echo "second $MSO_NVME"' 2>&1) || fail "second: $out"
 echo "$out"
 has "second nvme1:video:1"
-out=$(timeout 60 srun -n1 -c1 --mso --mso-check=prod --mso-nvme=video:2x1 bash -c 'echo "third $MSO_NVME"' 2>&1) && fail "third: $out"
+out=$(timeout $patience srun -n1 -c1 --mso --mso-check=prod --mso-nvme=video:2x1 bash -c 'echo "third $MSO_NVME"' 2>&1) && fail "third: $out"
 echo "$out"
 has "video:2x1 asked, but 1 PCIe drive has that many free lanes (free: nvme0 0 of 1, nvme1 1 of 1)"
+touch /tmp/first.end
 wait
-out=$(timeout 60 srun -n1 -c1 --mso --mso-check=prod --mso-nvme=video:2x1 bash -c 'echo "fourth $MSO_NVME"' 2>&1) || fail "fourth: $out"
+out=$(timeout $patience srun -n1 -c1 --mso --mso-check=prod --mso-nvme=video:2x1 bash -c 'echo "fourth $MSO_NVME"' 2>&1) || fail "fourth: $out"
 has "fourth nvme0:video:1,nvme1:video:1"
-wait_for 20 sh -c '[ "$(sinfo -h -o %T)" = idle ]'
+wait_for sh -c '[ "$(sinfo -h -o %T)" = idle ]'
 
 echo "== I/O limited to the reserved lanes"
 # 4 MiB past the page cache, and what the kernel was told of this job.
@@ -116,16 +124,16 @@ read_drive='begin=$(date +%s%N)
   job=$(sed "s/^0:://; s|/step_.*||" /proc/self/cgroup)
   echo "io.max [$(cat "/sys/fs/cgroup$job/io.max" 2>/dev/null)]"'
 device=$(cat /sys/block/nvme0n1/dev)
-out=$(timeout 90 srun -n1 -c1 --mso --mso-check=prod --mso-nvme=image:1x1 bash -c "$read_drive" 2>&1) || fail "limited: $out"
+out=$(timeout $patience srun -n1 -c1 --mso --mso-check=prod --mso-nvme=image:1x1 bash -c "$read_drive" 2>&1) || fail "limited: $out"
 echo "$out"
 has "io.max [$device rbps=1048576 wbps=1048576 riops=max wiops=max]"
 ms=${out##*ms=}
 # 4 MiB at 1 MiB/s take four seconds, however slow the machine.
 [ "${ms%%[!0-9]*}" -ge 3000 ] || fail "the limit does not hold: $out"
 for option in --mso ""; do # no lanes, no limit
-  out=$(timeout 90 srun -n1 -c1 $option bash -c "$read_drive" 2>&1) || fail "free: $out"
+  out=$(timeout $patience srun -n1 -c1 $option bash -c "$read_drive" 2>&1) || fail "free: $out"
   echo "$out"
   has "io.max []"
 done
-wait_for 30 gone
+wait_for gone
 echo "all is well"
