@@ -130,3 +130,26 @@ expect 255 srun --mso hostname
 says "unrecognized option"
 SCRIPT
 }
+
+@test "a fault of the node drains it, with the reason, only where the admin's prolog has it in its list" {
+  export LIST=$BATS_TEST_TMPDIR/list PROLOG=$BATS_TEST_TMPDIR/prolog
+  sed "s#^MSO_DRAIN=.*#MSO_DRAIN=\$(cat $LIST)#" "$HERE/../../contrib/slurm/prolog.d/mso" >"$PROLOG"
+  chmod 755 "$PROLOG"
+  : >"$LIST"
+  in_cluster 1 EXTRA="Prolog=$PROLOG"$'\n' <<'SCRIPT'
+on_node 1 chmod 777 /run/mso  # not root's alone: the plugin does not use it
+expect 1 srun --mso true
+expect 0 srun true
+[[ -z $(drained) ]] || fail "drained without the admin's word: $(drained)"
+echo run-directory >"$LIST"
+expect 0 srun true
+says_drained() { [[ $(drained) = "${NODES[0]} mso: /run/mso cannot be used" ]]; }
+wait_until 20 says_drained
+on_node 1 chmod 755 /run/mso
+scontrol update NodeName="${NODES[0]}" State=RESUME
+wait_until 20 idle
+expect 2 srun --mso --mso-check=prod --mso-cpus=image:4000 true  # a user's mistake
+expect 0 srun --mso true
+[[ -z $(drained) ]] || fail "$(drained)"
+SCRIPT
+}
