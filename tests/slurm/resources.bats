@@ -248,3 +248,24 @@ says "warn  plugstack line"
 expect_clean
 SCRIPT
 }
+
+@test "hardware below its needs at the start of training: refused with prod, one warning with staging, no word with off" {
+  needs_training
+  in_cluster 2 POD_TIMEOUT=120 <<SCRIPT
+export OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo
+train() { srun -N2 --ntasks-per-node=1 --mpi=pmix --mso --mso-snapshot=64M "\$1" "\$MSO" train -c "\$HERE/../mpi/tiny.yaml" data.path="\$SHARDS" train.steps=2 train.eval_interval=0 \
+  train.run_dir="\$PREFIX/\$2" ero.needs="\$3"; }
+impossible=pcie-lanes:100000,memory-channels:off,l3:off,nvlink:off,infiniband:off
+expect 2 train --mso-check=prod refused \$impossible
+says "nodes fall short of what training at full speed needs"
+says "(100000 wanted)"
+[[ ! -e \$PREFIX/refused ]] || fail "a refused run left a folder"
+expect 0 train --mso-check=staging warned \$impossible
+[[ \$(grep -c "nodes fall short of what training" <<<"\$out") = 1 ]] || fail "not one warning"
+expect 0 train --mso-check=off silent \$impossible
+says_not "nodes fall short"
+expect 0 train --mso-check=prod enough pcie-lanes:off,memory-channels:off,l3:off,nvlink:off,infiniband:off
+says_not "nodes fall short"
+expect_clean
+SCRIPT
+}
