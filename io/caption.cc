@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "io/conversation_sample.h"
 #include "io/utf8.h"
 
 namespace mso {
@@ -18,6 +19,14 @@ CaptionResult broken(const char* reason, const std::string& detail) { return {""
 
 CaptionResult read_caption(const Dataset& dataset, uint64_t id, const ShardSample& sample, const std::string& caption) {
   const bool json = caption != "txt";
+  if (!json && is_conversation(dataset, sample)) {
+    try {
+      const ConversationSample read = read_conversation(dataset, id, sample);
+      return {words_of(read.conversation), "", "", read.bytes_read};
+    } catch (const BadSampleError& error) {
+      return broken(error.reason().c_str(), error.detail());
+    }
+  }
   const auto* member = sample.find(json ? "json" : "txt");
   if (!member) return broken("no_caption", std::string("there is no .") + (json ? "json" : "txt"));
   if (member->size > (json ? kMaxJsonBytes : kMaxTextBytes))

@@ -14,7 +14,8 @@ struct CaptionResult {
   uint64_t bytes_read = 0;
 };
 
-// `caption` as data.caption: "txt", or a JSON pointer into the .json member. Never throws for what the shard holds.
+// `caption` as data.caption: "txt", or a JSON pointer into the .json member; with "txt" of a conversation what its turns say
+// (io/conversation_sample.h). Never throws for what the shard holds.
 CaptionResult read_caption(const Dataset& dataset, uint64_t id, const ShardSample& sample, const std::string& caption);
 
 }  // namespace mso

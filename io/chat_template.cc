@@ -111,7 +111,7 @@ const std::string& placeholder_of(const MediaPlaceholders& placeholders, MediaKi
 }
 
 ChatTemplate::ChatTemplate(std::string_view source, std::string name, const std::string& config_text)
-    : template_(source, std::move(name)) {
+    : source_(source), template_(source, std::move(name)) {
   if (!config_text.empty()) variables_ = special_tokens(parse(config_text, template_.name() + " (its tokenizer_config.json)"));
   static const std::string kNeedle = "5eedle";
   takes_text_ = probe(kNeedle);

@@ -47,6 +47,7 @@ class ChatTemplate {
   RenderedChat render(const Conversation& conversation, size_t turns, bool add_generation_prompt,
                       const MediaPlaceholders& placeholders) const;
 
+  const std::string& source() const { return source_; }
   bool has_generation() const { return template_.has_generation(); }
   bool takes_text() const { return takes_text_; }
   bool takes_parts() const { return takes_parts_; }
@@ -58,6 +59,7 @@ class ChatTemplate {
 
  private:
   bool probe(const nlohmann::ordered_json& content) const;
+  std::string source_;
   JinjaTemplate template_;
   JinjaTemplate::Variables variables_;
   bool takes_text_ = true, takes_parts_ = true;

@@ -38,7 +38,11 @@ struct Place {
 
 ConversationEncoder::ConversationEncoder(std::shared_ptr<const Tokenizer> tokenizer, ChatTemplate chat_template,
                                          ConversationOptions options)
-    : tokenizer_(std::move(tokenizer)), template_(std::move(chat_template)), options_(std::move(options)) {}
+    : tokenizer_(std::move(tokenizer)), template_(std::move(chat_template)), options_(std::move(options)) {
+  const std::vector<int64_t> added = tokenizer_->encode("", true);
+  if (options_.add_bos && tokenizer_->bos_id() && !added.empty() && added.front() == *tokenizer_->bos_id())
+    bos_ = tokenizer_->token(added.front()).value_or("");
+}
 
 std::vector<ConversationEncoder::Stretch> ConversationEncoder::stretches(const Conversation& conversation,
                                                                          const std::string& whole) const {
@@ -202,6 +206,10 @@ EncodedConversation ConversationEncoder::encode(const Conversation& conversation
   for (const auto& runs : expansions)
     for (const TokenRun& run : runs)
       if (run.feature) media_ids.insert(*tokenizer_->token_id(run.token));
+  if (!bos_.empty() && !text.starts_with(bos_)) {
+    out.tokens.push_back(*tokenizer_->bos_id());
+    is_learned.push_back(false);
+  }
   size_t place = 0;
   for (size_t i = 0; i < ids.size();) {
     if (place < places.size() && spans[i].start >= places[place].start && spans[i].end <= places[place].end && spans[i].end > places[place].start) {

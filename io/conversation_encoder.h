@@ -30,6 +30,9 @@ struct ConversationOptions {
   // What is longer: left out (reason "too_long"), or cut at its end. A cut never goes through the tokens of a medium: it is
   // made before them, and that medium and those behind it are not used.
   enum class TooLong { kDrop, kCut } too_long = TooLong::kDrop;
+  // bos in front where the tokenizer puts it before a text and the template does not write it: what apply_chat_template of
+  // transformers' processors gives (that of its tokenizers never adds any).
+  bool add_bos = false;
 };
 
 // Which tokens are learned. Where the template marks what the assistant says ({% generation %}): the tokens that overlap
@@ -49,6 +52,7 @@ class ConversationEncoder {
 
   const ChatTemplate& chat_template() const { return template_; }
   const ConversationOptions& options() const { return options_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
 
   // What the assistant says, as stretches of `whole`, the conversation's rendered text, for a template without marks.
   // `joins_special`: a special token right behind the stretch belongs to it. Public for tests.
@@ -62,6 +66,7 @@ class ConversationEncoder {
   std::shared_ptr<const Tokenizer> tokenizer_;
   ChatTemplate template_;
   ConversationOptions options_;
+  std::string bos_;  // what `text` must not begin with for bos to be added; empty: it never is
 };
 
 }  // namespace mso

@@ -746,6 +746,8 @@ nlohmann::ordered_json DataLoader::Impl::cursor() const {
                               {"data", hex64(assembler->dataset().fingerprint())}};
   if (has_recipe()) json["recipe"] = std::vector<uint64_t>(options.recipe.begin(), options.recipe.end());
   for (const MixturePart& part : options.mixture) json["mixture"].push_back({part.first, part.size, part.weight});
+  if (const auto& chat = assembler->options().conversations; chat && assembler->dataset().has_conversations())
+    json["chat_template"] = hex64(hash64(chat->chat_template().source()));
   if (!state.deferred.empty()) json["deferred"] = state.deferred;
   if (!state.ahead.empty()) json["ahead"] = state.ahead;
   return json;
@@ -780,7 +782,8 @@ std::vector<std::string> DataLoader::differences(const std::string& cursor) cons
                                                         {"seed", "train.seed"},
                                                         {"data", "content of the shards"},
                                                         {"recipe", "mdp.batch_recipe"},
-                                                        {"mixture", "data.mixture"}};
+                                                        {"mixture", "data.mixture"},
+                                                        {"chat_template", "the text of data.chat_template"}};
   for (auto [field, words] : fields) {
     const auto was = then.value(field, nlohmann::json()), is = now.value(field, nlohmann::json());
     if (was != is) found.push_back(std::string(words) + ": was " + was.dump() + ", is " + is.dump());

@@ -137,6 +137,7 @@ struct Dataset::Impl {
   std::shared_ptr<Storage> storage;
   std::vector<uint32_t> storage_numbers;  // of each shard
   uint64_t fingerprint = 0;
+  bool has_conversations = false;
 
   void finish() {
     starts.assign(1, 0);
@@ -144,6 +145,7 @@ struct Dataset::Impl {
     for (size_t i = 0; i < paths.size(); ++i) {
       const ShardIndex& index = indexes[i]->index();
       starts.push_back(starts.back() + index.size());
+      has_conversations |= index.has_conversations();
       const std::string name = paths[i].filename().string();
       const uint64_t facts[] = {name.size(), index.tar_size(), index.tar_fingerprint(), index.size()};
       hasher.update(name.data(), name.size());
@@ -210,6 +212,7 @@ uint32_t Dataset::shard_count() const { return static_cast<uint32_t>(impl_->path
 const std::filesystem::path& Dataset::shard_path(uint32_t shard) const { return impl_->paths.at(shard); }
 const ShardIndex& Dataset::shard_index(uint32_t shard) const { return impl_->indexes.at(shard)->index(); }
 uint64_t Dataset::fingerprint() const { return impl_->fingerprint; }
+bool Dataset::has_conversations() const { return impl_->has_conversations; }
 
 SampleRef Dataset::locate(uint64_t id) const {
   if (id >= size()) throw Error("no such sample", "id " + std::to_string(id), "the data set has " + std::to_string(size()));

@@ -79,10 +79,15 @@ DatasetStatistics dataset_statistics(const Dataset& dataset, bool categories,
         s.longer_side.add(std::max(sample.picture_width, sample.picture_height));
         s.aspect.add((uint64_t{100} * sample.picture_width + sample.picture_height / 2) / sample.picture_height);
       }
-    } else if (sample.find("txt")) {
+    } else if (costliest_medium(sample) == Modality::kText && (sample.find("txt") || (sample.flags & kSampleConversation))) {
       ++s.text_only;
     }
-    if (sample.find("txt")) s.caption_length.add(sample.text_code_points);
+    if (sample.find("txt") || (sample.flags & kSampleConversation)) s.caption_length.add(sample.text_code_points);
+    if (sample.flags & kSampleConversation) {
+      ++s.conversations;
+      s.media_of_conversation.add(static_cast<uint64_t>(std::ranges::count_if(
+          sample.members, [](const ShardMember& member) { return media_of_extension(member.extension).has_value(); })));
+    }
     if (categories) ++s.categories[category_of(dataset, id, sample)];
   }
   if (progress) progress(dataset.size(), dataset.size());
@@ -97,6 +102,7 @@ std::string to_text(const DatasetStatistics& s) {
   out += line("samples", std::to_string(s.samples));
   out += line("  with picture", std::to_string(s.with_picture));
   out += line("  text only", std::to_string(s.text_only));
+  if (s.conversations) out += line("  conversations", std::to_string(s.conversations));
   for (const auto& [modality, count] : s.modalities) out += line("  counted as " + modality, std::to_string(count));
   if (s.merged) out += line("  not adjacent", std::to_string(s.merged) + " (members joined by key)");
   for (const auto& [reason, count] : s.unusable) out += line("  unusable", std::to_string(count) + " " + reason);
@@ -107,6 +113,7 @@ std::string to_text(const DatasetStatistics& s) {
            format_bytes(static_cast<double>(s.extension_bytes.at(extension))) + "\n";
   if (s.with_picture) out += "\nlonger side of pictures\n" + s.longer_side.text("px");
   out += "\nlength of captions\n" + s.caption_length.text("characters");
+  if (s.conversations) out += "\nmedia of a conversation\n" + s.media_of_conversation.text("files");
   if (!s.categories.empty()) {
     std::vector<std::pair<uint64_t, std::string>> largest;
     for (const auto& [name, count] : s.categories) largest.emplace_back(count, name.empty() ? "(none)" : name);

@@ -22,14 +22,16 @@ struct Histogram {
 
 struct DatasetStatistics {
   uint64_t shards = 0, samples = 0, bytes = 0;
-  uint64_t with_picture = 0, text_only = 0, merged = 0, truncated_shards = 0;
+  uint64_t with_picture = 0, text_only = 0, conversations = 0, merged = 0, truncated_shards = 0;
   std::map<std::string, uint64_t> unusable;    // reason → samples, as the index knows them
   std::map<std::string, uint64_t> extensions;  // members
   std::map<std::string, uint64_t> extension_bytes;
   std::map<std::string, uint64_t> categories;  // from .json "category", else the folder of the key
   std::map<std::string, uint64_t> modalities;  // what samples count as (io/modality.h)
   Histogram longer_side{{0, 64, 128, 256, 512, 1024, 2048, 4096}};             // pixels
-  Histogram caption_length{{0, 1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096}};  // characters
+  // Characters, of a conversation those of all its turns.
+  Histogram caption_length{{0, 1, 8, 16, 32, 64, 128, 256, 512, 1024, 4096}};
+  Histogram media_of_conversation{{0, 1, 2, 3, 4, 5, 8, 16}};  // files
   Histogram aspect{{0, 26, 51, 67, 80, 95, 106, 126, 151, 200, 401}};           // 100 · width / height
   Histogram sample_bytes{{0, 1000, 3000, 10000, 30000, 100000, 300000, 1000000, 3000000, 10000000, 100000000}};
 };

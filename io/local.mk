@@ -25,14 +25,17 @@ libmso_io_la_SOURCES = \
   io/bad_sample.h \
   io/batch_plan.cc io/batch_plan.h \
   io/buffer_pool.cc io/buffer_pool.h \
+  io/built_in_chat.cc io/built_in_chat.h \
   io/chat_template.cc io/chat_template.h \
   io/config_keys.h \
   io/caption.cc io/caption.h \
+  io/caption_template.cc io/caption_template.h \
   io/category.cc io/category.h \
   io/conversation.cc io/conversation.h \
   io/conversation_encoder.cc io/conversation_encoder.h \
   io/conversation_index.cc io/conversation_index.h \
   io/conversation_packer.cc io/conversation_packer.h \
+  io/conversation_sample.cc io/conversation_sample.h \
   io/data_loader.cc io/data_loader.h \
   io/dataset.cc io/dataset.h \
   io/dataset_manifest.cc io/dataset_manifest.h \
@@ -222,6 +225,7 @@ TESTS += io_tests
 io_tests_SOURCES = \
   tests/unit/io/audio_test.cc \
   tests/unit/io/batch_plan_test.cc \
+  tests/unit/io/conversation_sample_test.cc \
   tests/unit/io/conversation_test.cc \
   tests/unit/io/data_loader_test.cc \
   tests/unit/io/dataset_manifest_test.cc \

@@ -9,7 +9,8 @@
 
 namespace mso {
 
-MediaDecoder make_video_decoder(const ImageProcessorConfig& config, int64_t frames, int64_t tokens_per_frame, int64_t token) {
+MediaDecoder make_video_decoder(const ImageProcessorConfig& config, int64_t frames, int64_t tokens_per_frame, int64_t token,
+                                std::optional<AlignmentRule> alignment) {
   auto processor = std::make_shared<const ImageProcessor>(config);
   VideoOptions options;
   options.sampling.rule = VideoSampling::Rule::kUniform;
@@ -17,9 +18,11 @@ MediaDecoder make_video_decoder(const ImageProcessorConfig& config, int64_t fram
   MediaDecoder decoder;
   decoder.media_name = "pixel_values_videos";
   decoder.token = token;
-  decoder.most_tokens = frames * tokens_per_frame;
-  decoder.most_bytes = static_cast<uint64_t>(frames) * processor->size() * sizeof(float);
-  decoder.decode = [processor, options, tokens_per_frame](std::span<const std::byte> file, const std::string& name,
+  const int64_t most = alignment ? alignment->length : frames;
+  decoder.most_tokens = most * tokens_per_frame;
+  decoder.same_tokens = alignment.has_value();
+  decoder.most_bytes = static_cast<uint64_t>(most + (alignment ? frames : 0)) * processor->size() * sizeof(float);
+  decoder.decode = [processor, options, tokens_per_frame, alignment](std::span<const std::byte> file, const std::string& name,
                                                           BufferPool* pool) {
     const VideoClip clip = decode_video(file, name, options);
     const std::vector<int64_t> shape = {clip.frames(), 3, processor->height(), processor->width()};
@@ -34,12 +37,22 @@ MediaDecoder make_video_decoder(const ImageProcessorConfig& config, int64_t fram
       image.rgb.assign(rgb.begin(), rgb.end());
       processor->process(image, media.tensor.data<float>() + static_cast<size_t>(frame) * processor->size());
     }
+    if (alignment) {
+      std::vector<int64_t> aligned_shape = shape;
+      aligned_shape[0] = alignment->length;
+      HostTensor aligned = pool ? pool->tensor(DType::kF32, aligned_shape, Modality::kVideo) : HostTensor::make(DType::kF32, aligned_shape);
+      align_rows(media.tensor.data<float>(), shape[0], static_cast<int64_t>(processor->size()), *alignment, aligned.data<float>());
+      if (pool) pool->give_back(std::move(media.tensor));
+      media.tensor = std::move(aligned);
+      media.tokens = alignment->length * tokens_per_frame;
+    }
     return media;
   };
   return decoder;
 }
 
-MediaDecoder make_audio_decoder(int64_t mel_bins, int64_t mel_frames, int64_t tokens, int64_t token) {
+MediaDecoder make_audio_decoder(int64_t mel_bins, int64_t mel_frames, int64_t tokens, int64_t token,
+                                std::optional<AlignmentRule> alignment) {
   MelConfig config;
   config.feature_size = static_cast<int>(mel_bins);
   const int64_t samples = mel_frames * config.hop_length;
@@ -49,8 +62,9 @@ MediaDecoder make_audio_decoder(int64_t mel_bins, int64_t mel_frames, int64_t to
   decoder.media_name = "input_features";
   decoder.token = token;
   decoder.most_tokens = tokens;
+  decoder.same_tokens = true;
   decoder.most_bytes = static_cast<uint64_t>(mel_bins * mel_frames) * sizeof(float);
-  decoder.decode = [mel, mel_bins, mel_frames, tokens, samples](std::span<const std::byte> file, const std::string& name,
+  decoder.decode = [mel, mel_bins, mel_frames, tokens, samples, alignment](std::span<const std::byte> file, const std::string& name,
                                                                 BufferPool* pool) {
     const AudioClip clip = decode_audio(file, name);
     const size_t used = std::min(clip.samples.size(), static_cast<size_t>(samples));
@@ -62,6 +76,12 @@ MediaDecoder make_audio_decoder(int64_t mel_bins, int64_t mel_frames, int64_t to
     DecodedMedia media;
     media.tensor = pool ? pool->tensor(DType::kF32, shape, Modality::kAudio) : HostTensor::make(DType::kF32, shape);
     media.tokens = tokens;
+    if (alignment) {  // time is the last dimension here: each bin by itself
+      const int64_t hop = mel->config().hop_length, own = (static_cast<int64_t>(used) + hop - 1) / hop;
+      for (int64_t bin = 0; bin < mel_bins; ++bin)
+        align_rows(features.data() + bin * computed, std::min(own, computed), 1, *alignment, media.tensor.data<float>() + bin * mel_frames);
+      return media;
+    }
     for (int64_t bin = 0; bin < mel_bins; ++bin)  // whole seconds are computed: the rest is left out
       std::memcpy(media.tensor.data<float>() + bin * mel_frames, features.data() + bin * computed,
                   static_cast<size_t>(mel_frames) * sizeof(float));

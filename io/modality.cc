@@ -18,10 +18,12 @@ std::optional<Modality> modality_from_name(std::string_view name) {
 }
 
 std::optional<Modality> media_of_extension(std::string_view extension) {
-  if (is_picture_extension(extension)) return Modality::kImage;
-  if (is_video_extension(extension)) return Modality::kVideo;
-  if (is_audio_extension(extension)) return Modality::kAudio;
-  return std::nullopt;
+  switch (modality_of_extension(extension)) {
+    case kHasImage: return Modality::kImage;
+    case kHasVideo: return Modality::kVideo;
+    case kHasAudio: return Modality::kAudio;
+    default: return std::nullopt;
+  }
 }
 
 }  // namespace mso

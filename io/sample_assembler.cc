@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "io/caption.h"
+#include "io/caption_template.h"
 
 namespace mso {
 namespace {
@@ -17,11 +18,6 @@ constexpr const char* kReasons[] = {"",           "other",        "truncated_sha
                                     "odd_name",   "no_picture",   "no_caption",      "empty_caption",    "bad_text",
                                     "bad_json",   "too_long",     "too_large",       "read_error",       "decode_error",
                                     "no_label",   "bad_conversation", "missing_media", "template_error"};
-constexpr std::string_view kCaptionMark = "{caption}";
-// In the order of Modality; text has none.
-constexpr std::string_view kMediaMarks[kModalities] = {"", "<audio>", "<image>", "<video>"};
-std::string_view mark_of(Modality m) { return kMediaMarks[static_cast<size_t>(m)]; }
-
 const char* explain_unusable(const std::string& reason) {
   if (reason == "truncated_shard") return "the shard ends in or right behind it, so parts of it may be missing";
   if (reason == "duplicate_member") return "two members have the same name, so it is unknown which is right";
@@ -39,81 +35,6 @@ uint8_t reason_code(const std::string& reason) {
 
 const char* reason_name(uint8_t code) { return code > 0 && code < std::size(kReasons) ? kReasons[code] : kReasons[1]; }
 
-// A run of text, encoded as one, or the place of one medium.
-struct SampleAssembler::Piece {
-  std::optional<Modality> media;
-  bool has_caption = false;
-  std::string before, after;  // around the caption; without one, all is `before`
-  std::vector<int64_t> before_ids, after_ids;
-};
-
-// "A <image> B {caption} C" in parts, and for every set of media that a sample may lack, the pieces that are left: text
-// on both sides of a mark that is left out is one piece.
-struct SampleAssembler::Template {
-  using Present = unsigned;  // bit per Modality
-  static constexpr Present bit(Modality m) { return 1u << static_cast<unsigned>(m); }
-
-  Present marks = 0;
-  std::vector<std::pair<std::string_view, std::string>> parts;  // {mark or empty, text}
-  std::vector<std::vector<Piece>> variants{1u << kModalities};
-
-  explicit Template(const std::string& text, const Tokenizer& tokenizer) {
-    auto refuse = [&](const std::string& what) {
-      return Error("wrong template: " + what, "data.template: " + text, "the default is <image>{caption}", ExitCode::kBadUsage);
-    };
-    bool caption = false;
-    std::string words;
-    for (size_t at = 0; at < text.size();) {
-      const std::string_view rest = std::string_view(text).substr(at);
-      std::string_view mark;
-      if (rest.starts_with(kCaptionMark)) {
-        if (caption) throw refuse("{caption} comes twice");
-        caption = true;
-        mark = kCaptionMark;
-      }
-      for (Modality m : kAllModalities) {
-        if (mark_of(m).empty() || !rest.starts_with(mark_of(m))) continue;
-        if (marks & bit(m)) throw refuse(std::string(mark_of(m)) + " comes twice");
-        marks |= bit(m);
-        mark = mark_of(m);
-      }
-      if (mark.empty()) {
-        words += text[at++];
-        continue;
-      }
-      parts.emplace_back(std::string_view(), std::exchange(words, {}));
-      parts.emplace_back(mark, std::string());
-      at += mark.size();
-    }
-    parts.emplace_back(std::string_view(), words);
-    if (!caption) throw refuse("{caption} is missing");
-    for (Present present = 0; present < variants.size(); ++present)
-      if ((present & ~marks) == 0) variants[present] = pieces(present, tokenizer);
-  }
-
-  std::vector<Piece> pieces(Present present, const Tokenizer& tokenizer) const {
-    std::vector<Piece> made(1);
-    for (const auto& [mark, words] : parts) {
-      Piece& last = made.back();
-      (last.has_caption ? last.after : last.before) += words;
-      if (mark == kCaptionMark) last.has_caption = true;
-      for (Modality m : kAllModalities) {
-        if (mark.empty() || mark != mark_of(m) || !(present & bit(m))) continue;
-        Piece place;
-        place.media = m;
-        made.push_back(place);
-        made.emplace_back();
-      }
-    }
-    std::erase_if(made, [](const Piece& p) { return !p.media && !p.has_caption && p.before.empty(); });
-    for (Piece& piece : made) {
-      piece.before_ids = tokenizer.encode(piece.before);
-      piece.after_ids = tokenizer.encode(piece.after);
-    }
-    return made;
-  }
-};
-
 SampleAssembler::SampleAssembler(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Tokenizer> tokenizer,
                                  PictureDecoder picture_decoder, AssemblerOptions options, PerModality<MediaDecoder> others)
     : dataset_(std::move(dataset)),
@@ -121,9 +42,9 @@ SampleAssembler::SampleAssembler(std::shared_ptr<const Dataset> dataset, std::sh
       picture_decoder_(std::move(picture_decoder)),
       options_(std::move(options)),
       decoders_(std::move(others)),
-      template_(std::make_unique<Template>(options_.text_template, *tokenizer_)) {
+      template_(options_.text_template, *tokenizer_) {
   for (Modality m : {Modality::kVideo, Modality::kAudio})
-    if ((template_->marks & Template::bit(m)) && !decoders_[m].decode)
+    if (template_.has(m) && !takes(m))
       throw Error(std::string("the model takes no ") + name_of(m), "data.template: " + options_.text_template,
                   std::string("leave ") + std::string(mark_of(m)) + " out, or give the model model." + name_of(m),
                   ExitCode::kBadUsage);
@@ -135,58 +56,95 @@ SampleAssembler::SampleAssembler(std::shared_ptr<const Dataset> dataset, std::sh
       throw Error("wrong caption source", "data.caption: " + options_.caption,
                   "txt, or a JSON pointer into the .json member such as /captions/en", ExitCode::kBadUsage);
     }
+    return;
+  }
+  if (!dataset_ || !dataset_->has_conversations()) return;
+  if (!options_.conversations)
+    throw Error("the data has conversations, and there is no chat template for them",
+                options_.no_conversations.empty() ? "data.chat_template" : options_.no_conversations,
+                "set data.chat_template to llava_v1, chatml, plain or a .jinja file, or put chat_template.jinja into the model's folder",
+                ExitCode::kBadUsage);
+  for (Modality m : kAllModalities) {
+    if (!takes(m)) continue;
+    const int64_t id = m == Modality::kImage ? options_.image_token : decoders_[m].token;
+    const std::optional<std::string> token = tokenizer_->token(id);
+    if (!token)
+      throw Error("the tokenizer has no token for model." + std::string(name_of(m)) + "_token_index", std::to_string(id),
+                  "give the model's tokenizer, or the id of one of its tokens", ExitCode::kBadUsage);
+    media_tokens_[m] = *token;
   }
 }
 
-SampleAssembler::~SampleAssembler() = default;
+bool SampleAssembler::is_conversation(const ShardSample& sample) const {
+  return options_.conversations && options_.caption == "txt" && mso::is_conversation(*dataset_, sample);
+}
 
-// The file of a sample that stands for the template's mark of `m`; nullptr without mark or file.
+// The file of a captioned sample that stands for the template's mark of `m`; nullptr without mark or file.
 const ShardMember* SampleAssembler::member_for(const ShardSample& sample, Modality m) const {
-  if (m == Modality::kText || !(template_->marks & Template::bit(m))) return nullptr;
+  if (m == Modality::kText || !template_.has(m)) return nullptr;
   if (m == Modality::kImage) return sample.picture();
   for (const ShardMember& member : sample.members)
     if (media_of_extension(member.extension) == m) return &member;
   return nullptr;
 }
 
+// How many files of each the sample is trained on with, by the index.
+PerModality<uint64_t> SampleAssembler::media_of(const ShardSample& sample) const {
+  PerModality<uint64_t> counts;
+  if (is_conversation(sample)) {
+    for (const ShardMember& member : sample.members)
+      if (const auto m = media_of_extension(member.extension); m && takes(*m)) ++counts[*m];
+  } else {
+    for (Modality m : kAllModalities) counts[m] = member_for(sample, m) != nullptr;
+  }
+  return counts;
+}
+
 Modality SampleAssembler::modality(uint64_t id) const {
-  const ShardSample& sample = dataset_->sample(id);
+  const PerModality<uint64_t> media = media_of(dataset_->sample(id));
   for (Modality m : {Modality::kVideo, Modality::kImage, Modality::kAudio})
-    if (member_for(sample, m)) return m;
+    if (media[m] > 0) return m;
   return Modality::kText;
 }
 
 SampleCost SampleAssembler::cost(uint64_t id) const {
+  // Of a conversation, for what the template writes around the words of its turns.
+  constexpr int64_t kTemplateWords = 32;
   const ShardSample& sample = dataset_->sample(id);
+  const PerModality<uint64_t> media = media_of(sample);
   SampleCost cost;
-  if (member_for(sample, Modality::kImage)) cost.picture = picture_decoder_.tokens;
-  for (Modality m : {Modality::kVideo, Modality::kAudio})
-    if (member_for(sample, m)) cost.picture += decoders_[m].most_tokens;
+  for (Modality m : {Modality::kImage, Modality::kVideo, Modality::kAudio})
+    cost.picture += static_cast<int64_t>(media[m]) * (m == Modality::kImage ? picture_decoder_.tokens : decoders_[m].most_tokens);
   double bytes = sample.text_bytes;
-  if (options_.caption != "txt") {
+  int64_t fixed = 0;
+  if (is_conversation(sample)) {
+    if (!(sample.flags & kSampleConversation)) bytes = static_cast<double>(sample.find("json")->size);  // too large to look into
+    fixed = kTemplateWords;
+  } else {
     // The caption's length is not in the index; the size of the whole JSON is the best that is known, and only the
     // balance between ranks hangs on it.
-    const ShardMember* json = sample.find("json");
-    bytes = json ? std::min<double>(static_cast<double>(json->size), 4096) / 2 : 0;
+    if (options_.caption != "txt") {
+      const ShardMember* json = sample.find("json");
+      bytes = json ? std::min<double>(static_cast<double>(json->size), 4096) / 2 : 0;
+    }
+    for (const CaptionTemplate::Piece& piece : template_.pieces(0))
+      fixed += static_cast<int64_t>(piece.before_ids.size() + piece.after_ids.size());
   }
-  size_t fixed = 0;
-  for (const Piece& piece : template_->variants[0]) fixed += piece.before_ids.size() + piece.after_ids.size();
-  cost.text = static_cast<int64_t>(std::ceil(bytes / options_.bytes_per_token)) + static_cast<int64_t>(fixed) + 2;
-  if (options_.max_length > 0)
+  cost.text = static_cast<int64_t>(std::ceil(bytes / options_.bytes_per_token)) + fixed + 2;
+  if (options_.max_length > 0) {
+    cost.picture = std::min(cost.picture, options_.max_length);
     cost.text = std::max<int64_t>(1, std::min(cost.text, options_.max_length - cost.picture));
+  }
   return cost;
 }
 
 uint64_t SampleAssembler::decoded_bytes(uint64_t id) const {
-  const ShardSample& sample = dataset_->sample(id);
+  const PerModality<uint64_t> media = media_of(dataset_->sample(id));
   uint64_t bytes = static_cast<uint64_t>(cost(id).total()) * 3 * sizeof(int64_t);
-  if (member_for(sample, Modality::kImage)) {
-    uint64_t pixels = sizeof(float);
-    for (int64_t side : picture_decoder_.shape) pixels *= static_cast<uint64_t>(side);
-    bytes += pixels;
-  }
-  for (Modality m : {Modality::kVideo, Modality::kAudio})
-    if (member_for(sample, m)) bytes += decoders_[m].most_bytes;
+  uint64_t pixels = sizeof(float);
+  for (int64_t side : picture_decoder_.shape) pixels *= static_cast<uint64_t>(side);
+  bytes += media[Modality::kImage] * pixels;
+  for (Modality m : {Modality::kVideo, Modality::kAudio}) bytes += media[m] * decoders_[m].most_bytes;
   return bytes;
 }
 
@@ -203,30 +161,75 @@ std::vector<std::byte> SampleAssembler::read_media(uint64_t id, const ShardMembe
   return file;
 }
 
-// Reads and decodes one file into `out`; returns the positions it fills.
-int64_t SampleAssembler::decode_media(uint64_t id, Modality m, const ShardMember& member, BufferPool* pool,
-                                      AssembledSample* out) const {
-  const char* what = m == Modality::kImage ? "picture" : name_of(m);
-  const std::vector<std::byte> file = read_media(id, member, what);
-  out->bytes_read += file.size();
-  ++out->counts[m];
-  try {
-    if (m != Modality::kImage) {
-      const MediaDecoder& decoder = decoders_[m];
-      DecodedMedia decoded = decoder.decode(file, dataset_->describe(id) + "." + std::string(member.extension), pool);
-      out->media.insert_or_assign(decoder.media_name, std::move(decoded.tensor));
-      return decoded.tokens;
+// Reads and decodes videos or sounds, each by itself.
+std::vector<DecodedMedia> SampleAssembler::decode_media(uint64_t id, Modality m, const Members& members, BufferPool* pool,
+                                                        AssembledSample* out) const {
+  std::vector<DecodedMedia> decoded;
+  for (const ShardMember* member : members) {
+    const std::vector<std::byte> file = read_media(id, *member, name_of(m));
+    out->bytes_read += file.size();
+    ++out->counts[m];
+    try {
+      decoded.push_back(decoders_[m].decode(file, dataset_->describe(id) + "." + std::string(member->extension), pool));
+    } catch (const std::exception& error) {
+      throw BadSampleError("decode_error", error.what());
     }
-    std::vector<int64_t> shape{1};
-    shape.insert(shape.end(), picture_decoder_.shape.begin(), picture_decoder_.shape.end());
-    HostTensor& pixels = out->media[picture_decoder_.media_name];
-    pixels = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
-    picture_decoder_.decode(file, pixels.data<float>());
-    return picture_decoder_.tokens;
-  } catch (const std::exception& error) {
-    throw BadSampleError("decode_error", error.what());
+  }
+  return decoded;
+}
+
+// Reads and decodes pictures into one tensor of `out`.
+void SampleAssembler::decode_pictures(uint64_t id, const Members& members, BufferPool* pool, AssembledSample* out) const {
+  if (members.empty()) return;
+  std::vector<int64_t> shape{static_cast<int64_t>(members.size())};
+  shape.insert(shape.end(), picture_decoder_.shape.begin(), picture_decoder_.shape.end());
+  HostTensor& pixels = out->media[picture_decoder_.media_name];
+  pixels = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
+  const int64_t each = pixels.count() / shape[0];
+  for (size_t k = 0; k < members.size(); ++k) {
+    const std::vector<std::byte> file = read_media(id, *members[k], "picture");
+    out->bytes_read += file.size();
+    ++out->counts[Modality::kImage];
+    try {
+      picture_decoder_.decode(file, pixels.data<float>() + static_cast<int64_t>(k) * each);
+    } catch (const std::exception& error) {
+      const std::string which = members.size() > 1 ? "its picture ." + std::string(members[k]->extension) + ": " : "";
+      throw BadSampleError("decode_error", which + error.what());
+    }
   }
 }
+
+namespace {
+
+// Puts the first `kept` of them into `media` as one, joined along the first dimension.
+void join_media(std::vector<DecodedMedia> decoded, size_t kept, Modality m, const std::string& name, BufferPool* pool,
+                std::map<std::string, HostTensor>* media) {
+  if (pool)
+    for (size_t k = kept; k < decoded.size(); ++k) pool->give_back(std::move(decoded[k].tensor));
+  if (kept == 0) return;
+  if (kept == 1) {
+    media->insert_or_assign(name, std::move(decoded[0].tensor));
+    return;
+  }
+  std::vector<int64_t> shape = decoded[0].tensor.shape;
+  for (size_t k = 1; k < kept; ++k) {
+    const std::vector<int64_t>& other = decoded[k].tensor.shape;
+    if (!std::equal(shape.begin() + 1, shape.end(), other.begin() + 1, other.end()))
+      throw Error("media of one kind have different shapes", name);
+    shape[0] += other[0];
+  }
+  HostTensor joined = pool ? pool->tensor(DType::kF32, shape, m) : HostTensor::make(DType::kF32, shape);
+  std::byte* end = joined.bytes.data();
+  for (size_t k = 0; k < kept; ++k) {
+    HostTensor& part = decoded[k].tensor;
+    std::memcpy(end, part.bytes.data(), part.bytes.size());
+    end += part.bytes.size();
+    if (pool) pool->give_back(std::move(part));
+  }
+  media->insert_or_assign(name, std::move(joined));
+}
+
+}  // namespace
 
 void AssembledSample::give_back(BufferPool& pool) noexcept {
   for (auto& [name, tensor] : media) {
@@ -241,7 +244,13 @@ void AssembledSample::give_back(BufferPool& pool) noexcept {
 AssembledSample SampleAssembler::assemble(uint64_t id, BufferPool* pool) const {
   AssembledSample out;
   try {
-    assemble_into(id, pool, &out);
+    const ShardSample& sample = dataset_->sample(id);
+    const std::string unusable = dataset_->unusable_reason(id);
+    if (!unusable.empty()) throw BadSampleError(unusable, explain_unusable(unusable));
+    if (is_conversation(sample))
+      assemble_conversation(id, sample, pool, &out);
+    else
+      assemble_caption(id, sample, pool, &out);
     for (auto& [name, tensor] : out.media) BufferPool::park(tensor);  // until it is joined into a batch
     return out;
   } catch (const std::exception& error) {
@@ -251,22 +260,66 @@ AssembledSample SampleAssembler::assemble(uint64_t id, BufferPool* pool) const {
   }
 }
 
-void SampleAssembler::assemble_into(uint64_t id, BufferPool* pool, AssembledSample* out) const {
-  const ShardSample& sample = dataset_->sample(id);
-  const std::string unusable = dataset_->unusable_reason(id);
-  if (!unusable.empty()) throw BadSampleError(unusable, explain_unusable(unusable));
+void SampleAssembler::assemble_conversation(uint64_t id, const ShardSample& sample, BufferPool* pool,
+                                            AssembledSample* out) const {
+  const ConversationSample read = read_conversation(*dataset_, id, sample);
+  out->bytes_read += read.bytes_read;
+  const std::vector<MediumRef> media = read.conversation.media();
+  PerModality<Members> members;
+  for (size_t i = 0; i < media.size(); ++i) {
+    const Modality m = modality_of(media[i].kind);
+    if (!takes(m))
+      throw BadSampleError("bad_conversation", read.conversation.where + ": the model takes no " + name_of(m));
+    members[m].push_back(read.media[i]);
+  }
+  if (!members[Modality::kImage].empty() && (sample.flags & kSampleBadPictureSize))
+    throw BadSampleError("decode_error", "its picture has an impossible size");
+  // Only media whose number of positions decoding tells are decoded before it is known what a cut leaves of them.
+  PerModality<std::vector<DecodedMedia>> decoded;
+  for (Modality m : {Modality::kVideo, Modality::kAudio})
+    if (!decoders_[m].same_tokens) decoded[m] = decode_media(id, m, members[m], pool, out);
+  std::vector<std::vector<TokenRun>> expansions;
+  PerModality<size_t> next;
+  for (const MediumRef& medium : media) {
+    const Modality m = modality_of(medium.kind);
+    int64_t count = picture_decoder_.tokens;
+    if (m != Modality::kImage)
+      count = decoders_[m].same_tokens ? decoders_[m].most_tokens : decoded[m][next[m]++].tokens;
+    expansions.push_back({{media_tokens_[m], count, true}});
+  }
+  EncodedConversation encoded = options_.conversations->encode(read.conversation, expansions);
+  PerModality<size_t> kept;  // of each kind the first ones
+  for (size_t i = 0; i < media.size(); ++i) kept[modality_of(media[i].kind)] += encoded.kept[i];
+  for (Modality m : {Modality::kImage, Modality::kVideo, Modality::kAudio}) {
+    members[m].resize(kept[m]);
+    if (m == Modality::kImage) {
+      decode_pictures(id, members[m], pool, out);
+      continue;
+    }
+    if (decoders_[m].same_tokens) decoded[m] = decode_media(id, m, members[m], pool, out);
+    out->counts[m] = kept[m];
+    join_media(std::move(decoded[m]), kept[m], m, decoders_[m].media_name, pool, &out->media);
+  }
+  out->tokens = std::move(encoded.tokens);
+  out->labels = std::move(encoded.labels);
+  out->cut = encoded.cut;
+  for (MediaKind kind : kMediaKinds)
+    if (auto at = encoded.feature_positions.find(media_name(kind)); at != encoded.feature_positions.end())
+      out->media_positions[modality_of(kind)] = std::move(at->second);
+}
+
+void SampleAssembler::assemble_caption(uint64_t id, const ShardSample& sample, BufferPool* pool, AssembledSample* out) const {
   const ShardMember* members[kModalities];
-  Template::Present present = 0;
+  CaptionTemplate::Present present = 0;
   for (Modality m : kAllModalities)
-    if ((members[static_cast<size_t>(m)] = member_for(sample, m))) present |= Template::bit(m);
-  if ((present & Template::bit(Modality::kImage)) && (sample.flags & kSampleBadPictureSize))
+    if ((members[static_cast<size_t>(m)] = member_for(sample, m))) present |= CaptionTemplate::bit(m);
+  if ((present & CaptionTemplate::bit(Modality::kImage)) && (sample.flags & kSampleBadPictureSize))
     throw BadSampleError("decode_error", "its picture has an impossible size");
   const CaptionResult read = read_caption(*dataset_, id, sample, options_.caption);
   if (!read.reason.empty()) throw BadSampleError(read.reason, read.detail);
   const std::string& caption = read.text;
   out->bytes_read += read.bytes_read;
 
-  const std::vector<Piece>& pieces = template_->variants[present];
   std::vector<bool> learn;  // per token: whether it is a label
   auto append = [&](int64_t token, bool label) {
     out->tokens.push_back(token);
@@ -275,11 +328,18 @@ void SampleAssembler::assemble_into(uint64_t id, BufferPool* pool, AssembledSamp
   if (tokenizer_->bos_id()) append(*tokenizer_->bos_id(), false);
   size_t first_label = 0;          // its place, for the message on what does not fit
   bool ends_with_caption = false;  // else the end belongs to other words and is not learned
-  for (const Piece& piece : pieces) {
+  for (const CaptionTemplate::Piece& piece : template_.pieces(present)) {
     ends_with_caption = false;
     if (piece.media) {
       const Modality m = *piece.media;
-      const int64_t count = decode_media(id, m, *members[static_cast<size_t>(m)], pool, out);
+      int64_t count = picture_decoder_.tokens;
+      if (m == Modality::kImage) {
+        decode_pictures(id, {members[static_cast<size_t>(m)]}, pool, out);
+      } else {
+        std::vector<DecodedMedia> decoded = decode_media(id, m, {members[static_cast<size_t>(m)]}, pool, out);
+        count = decoded[0].tokens;
+        join_media(std::move(decoded), 1, m, decoders_[m].media_name, pool, &out->media);
+      }
       const int64_t token = m == Modality::kImage ? options_.image_token : decoders_[m].token;
       for (int64_t i = 0; i < count; ++i) {
         out->media_positions[m].push_back(static_cast<int64_t>(out->tokens.size()));
@@ -311,6 +371,9 @@ void SampleAssembler::assemble_into(uint64_t id, BufferPool* pool, AssembledSamp
 
   if (options_.max_length > 0 && static_cast<int64_t>(out->tokens.size()) > options_.max_length) {
     const size_t keep = static_cast<size_t>(options_.max_length);
+    if (options_.drop_over_length)
+      throw BadSampleError("too_long", std::to_string(out->tokens.size()) + " positions, data.max_length is " +
+                                           std::to_string(options_.max_length));
     bool media_cut = false;
     for (const std::vector<int64_t>& positions : out->media_positions)
       media_cut |= !positions.empty() && positions.back() >= options_.max_length;

@@ -1,4 +1,5 @@
-// One sample of a data set → tokens, labels and pixels by the data template ("<image>{caption}").
+// One sample of a data set → tokens, labels and pixels: a captioned one by the data template ("<image>{caption}"), a
+// conversation by the chat template.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,9 @@
 #include "io/bad_sample.h"
 #include "io/batch_plan.h"
 #include "io/buffer_pool.h"
+#include "io/caption_template.h"
+#include "io/conversation_encoder.h"
+#include "io/conversation_sample.h"
 #include "io/dataset.h"
 #include "io/micro_batch.h"
 #include "io/modality.h"
@@ -40,6 +44,10 @@ struct AssemblerOptions {
   std::string caption = "txt";
   int64_t image_token = 0;        // id that fills image positions (model.image_token_index)
   int64_t max_length = 0;         // data.max_length in packed positions; 0: no limit
+  bool drop_over_length = false;  // data.over_length: what is longer is left out instead of cut
+  // How conversations are encoded, by the same limit and rule; none: data with conversations is refused, for this reason.
+  std::shared_ptr<const ConversationEncoder> conversations;
+  std::string no_conversations;
   double bytes_per_token = 4.0;   // for cost estimates only (1 for the byte tokenizer)
   uint64_t max_member_bytes = uint64_t{256} << 20;  // larger pictures are refused, reason "too_large"
 };
@@ -54,6 +62,7 @@ struct MediaDecoder {
   int64_t token = -1;      // id that fills its positions
   int64_t most_tokens = 0;  // of one file, for costs and memory
   uint64_t most_bytes = 0;  // of its tensor
+  bool same_tokens = false;  // every file fills `most_tokens`
   // Called from several threads at once; throws Error for a bad file. `name` is for messages.
   std::function<DecodedMedia(std::span<const std::byte> file, const std::string& name, BufferPool* pool)> decode;
 };
@@ -75,17 +84,18 @@ struct AssembledSample {
 // Rules. bos in front and eos at the end where the tokenizer has them. Labels only on the caption and the eos behind
 // it, never on media, bos or the template's own words. Of a sample all media are used that the template has a mark for
 // (<image>, <video>, <audio>); marks without a file are left out, so one without any is trained on as text.
-// data.max_length: what is longer is cut at its end, eos included (a cut caption does not end there); positions of media
-// are never cut: where not even one caption token fits, the sample is bad, "too_long".
-// Reasons: no_picture no_caption empty_caption bad_text bad_json too_long too_large read_error decode_error, and those
-// of Dataset::unusable_reason().
+// data.max_length: what is longer is left out, "too_long", or cut at its end, eos included (a cut caption does not end
+// there); positions of media are never cut: where not even one caption token fits, the sample is bad, "too_long".
+// Conversations (io/conversation_sample.h, with data.caption: txt): io/conversation_encoder.h; all their media are used, but
+// those behind a cut.
+// Reasons: no_picture no_caption empty_caption bad_text bad_json too_long too_large read_error decode_error no_label
+// bad_conversation missing_media template_error, and those of Dataset::unusable_reason().
 class SampleAssembler {
  public:
   // `others`: decoders of video and audio; one without decode() is none. Error (kBadUsage) for a template without
-  // {caption}, with a mark twice, or with a mark that has no decoder.
+  // {caption}, with a mark twice, or with a mark that has no decoder, and for conversations without a chat template.
   SampleAssembler(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Tokenizer> tokenizer,
                   PictureDecoder picture_decoder, AssemblerOptions options, PerModality<MediaDecoder> others = {});
-  ~SampleAssembler();
 
   // From the index alone.
   SampleCost cost(uint64_t id) const;
@@ -102,18 +112,23 @@ class SampleAssembler {
   const AssemblerOptions& options() const { return options_; }
 
  private:
-  struct Template;
-  struct Piece;
+  using Members = std::vector<const ShardMember*>;
+  bool takes(Modality m) const { return m == Modality::kImage || (m != Modality::kText && decoders_[m].decode); }
+  bool is_conversation(const ShardSample& sample) const;
   const ShardMember* member_for(const ShardSample& sample, Modality m) const;
+  PerModality<uint64_t> media_of(const ShardSample& sample) const;
   std::vector<std::byte> read_media(uint64_t id, const ShardMember& member, const char* what) const;
-  int64_t decode_media(uint64_t id, Modality m, const ShardMember& member, BufferPool* pool, AssembledSample* out) const;
-  void assemble_into(uint64_t id, BufferPool* pool, AssembledSample* out) const;
+  std::vector<DecodedMedia> decode_media(uint64_t id, Modality m, const Members& members, BufferPool* pool, AssembledSample* out) const;
+  void decode_pictures(uint64_t id, const Members& members, BufferPool* pool, AssembledSample* out) const;
+  void assemble_caption(uint64_t id, const ShardSample& sample, BufferPool* pool, AssembledSample* out) const;
+  void assemble_conversation(uint64_t id, const ShardSample& sample, BufferPool* pool, AssembledSample* out) const;
   std::shared_ptr<const Dataset> dataset_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   PictureDecoder picture_decoder_;
   AssemblerOptions options_;
   PerModality<MediaDecoder> decoders_;  // of video and audio
-  std::unique_ptr<Template> template_;
+  CaptionTemplate template_;
+  PerModality<std::string> media_tokens_;  // with conversations: how the tokenizer writes what fills positions
 };
 
 // Joins samples into one packed MicroBatch, in the given order.

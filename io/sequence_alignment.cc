@@ -82,21 +82,11 @@ int64_t aligned_rows(int64_t rows, const AlignmentRule& rule) {
   return 0;
 }
 
-HostTensor align_sequence(const HostTensor& features, const AlignmentRule& rule) {
-  check_alignment(rule, "alignment");
-  if (features.dtype != DType::kF32 || features.shape.empty())
-    throw Error("features are no float32 [time, …]", "alignment of a sequence", "", ExitCode::kBadUsage);
-  int64_t rows = features.shape[0], width = 1;
-  for (size_t i = 1; i < features.shape.size(); ++i) width *= features.shape[i];
-  std::vector<int64_t> shape = features.shape;
-  shape[0] = rule.length;
-  HostTensor result = HostTensor::make(DType::kF32, shape);
+void align_rows(const float* in, int64_t rows, int64_t width, const AlignmentRule& rule, float* out) {
   const int64_t filled = aligned_rows(rows, rule), padding = rule.length - filled;
-  float* all = result.data<float>();
-  std::fill(all, all + rule.length * width, rule.value);
-  float* out = all + (rule.side == AlignmentRule::Side::kLeft ? padding * width : 0);
-  if (filled == 0 || width == 0) return result;
-  const float* in = features.data<float>();
+  std::fill(out, out + rule.length * width, rule.value);
+  if (rule.side == AlignmentRule::Side::kLeft) out += padding * width;
+  if (filled == 0 || width == 0) return;
   if (rows > rule.length && rule.longer == AlignmentRule::Longer::kTruncate) rows = rule.length;
   if (rule.method == AlignmentRule::Method::kInterpolate && filled != rows)
     interpolate(in, rows, out, filled, width);
@@ -104,6 +94,18 @@ HostTensor align_sequence(const HostTensor& features, const AlignmentRule& rule)
     average(in, rows, out, filled, width, pool_size(rows, rule.length));
   else
     std::memcpy(out, in, static_cast<size_t>(filled * width) * sizeof(float));
+}
+
+HostTensor align_sequence(const HostTensor& features, const AlignmentRule& rule) {
+  check_alignment(rule, "alignment");
+  if (features.dtype != DType::kF32 || features.shape.empty())
+    throw Error("features are no float32 [time, …]", "alignment of a sequence", "", ExitCode::kBadUsage);
+  int64_t width = 1;
+  for (size_t i = 1; i < features.shape.size(); ++i) width *= features.shape[i];
+  std::vector<int64_t> shape = features.shape;
+  shape[0] = rule.length;
+  HostTensor result = HostTensor::make(DType::kF32, shape);
+  align_rows(features.data<float>(), features.shape[0], width, rule, result.data<float>());
   return result;
 }
 

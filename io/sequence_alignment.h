@@ -43,5 +43,7 @@ int64_t aligned_rows(int64_t rows, const AlignmentRule& rule);
 // float32 [rows, …] → float32 [rule.length, …], time first. Sources: torch.nn.functional.interpolate(mode="bilinear",
 // align_corners=False) over [time, features], avg_pool1d(ceil_mode=True, count_include_pad=False) over time, pad.
 HostTensor align_sequence(const HostTensor& features, const AlignmentRule& rule);
+// The same of rows in memory: [rows, width] → `out` [rule.length, width]. The rule is taken as checked.
+void align_rows(const float* in, int64_t rows, int64_t width, const AlignmentRule& rule, float* out);
 
 }  // namespace mso

@@ -35,8 +35,8 @@ constexpr std::array<std::string_view, 11> kAudioExtensions = {"wav", "flac", "o
 //   strings
 static_assert(std::endian::native == std::endian::little, "rows are copied from the file as they stand");
 constexpr char kMagic[8] = {'M', 'S', 'O', 'I', 'D', 'X', '\r', '\n'};
-constexpr uint32_t kVersion = 2;
-constexpr uint32_t kNoEndMark = 1, kTrailingData = 2;
+constexpr uint32_t kVersion = 3;
+constexpr uint32_t kNoEndMark = 1, kTrailingData = 2, kConversations = 4;
 constexpr uint32_t kMostTextBytes = 4096;
 
 struct Header {
@@ -160,7 +160,14 @@ uint8_t modality_of_extension(std::string_view extension) {
   if (extension == "txt" || extension == "json") return kHasText;
   if (is_picture_extension(extension)) return kHasImage;
   if (is_video_extension(extension)) return kHasVideo;
-  return is_audio_extension(extension) ? kHasAudio : 0;
+  if (is_audio_extension(extension)) return kHasAudio;
+  // "image", "image12", "image3.png"
+  const std::string_view name = extension.substr(0, extension.find('.'));
+  const size_t digits = name.find_first_of("0123456789");
+  if (digits == std::string_view::npos && name != extension) return 0;
+  if (digits != std::string_view::npos && name.find_first_not_of("0123456789", digits) != std::string_view::npos) return 0;
+  const std::string_view kind = name.substr(0, digits);
+  return kind == "image" ? kHasImage : kind == "video" ? kHasVideo : kind == "audio" ? kHasAudio : 0;
 }
 
 std::optional<KeyAndExtension> split_member_path(std::string_view path) {
@@ -236,6 +243,8 @@ std::string IndexDraft::serialize() const {
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.version = kVersion;
   header.flags = (end_mark ? 0 : kNoEndMark) | (trailing_data ? kTrailingData : 0);
+  for (const SampleDraft& sample : samples)
+    if (sample.flags & kSampleConversation) header.flags |= kConversations;
   header.tar_size = tar_size;
   header.tar_fingerprint = tar_fingerprint;
   header.tar_changed_ns = tar_changed_ns;
@@ -310,6 +319,7 @@ void ShardIndex::read_header() {
   checksum_ = header.body_checksum;
   end_mark_ = !(header.flags & kNoEndMark);
   trailing_data_ = header.flags & kTrailingData;
+  has_conversations_ = header.flags & kConversations;
   std::string_view rest = bytes_.substr(sizeof(Header));
   auto take = [&](uint64_t count, size_t bytes) {
     if (count > rest.size() / bytes) refuse("counts do not fit its size");

@@ -23,6 +23,7 @@ enum SampleFlag : uint32_t {
   kSampleOddName = 1u << 4,           // a picture or caption behind a second dot ("a.b.jpg"): key and extension unclear
   kSampleSizeUnknown = 1u << 5,       // picture whose header does not tell its size (it may still decode)
   kSampleBadPictureSize = 1u << 6,    // the header tells a size of zero or beyond the limits
+  kSampleConversation = 1u << 7,      // no .txt, and a .json with `conversations` or `messages`: io/conversation_sample.h
 };
 constexpr uint32_t kSampleUnusable = kSampleDuplicateMember | kSampleTruncated | kSampleBadMember | kSampleOddName;
 
@@ -54,7 +55,8 @@ struct MediaFacts {
 bool is_picture_extension(std::string_view extension);
 bool is_video_extension(std::string_view extension);
 bool is_audio_extension(std::string_view extension);
-// ModalityBit of a member by its extension: text for txt and json; 0 for all others.
+// ModalityBit of a member by its extension: text for txt and json; of a conversation's media also by the names that
+// io/conversation_packer.h gives further ones ("image1.jpg", "video2"); 0 for all others.
 uint8_t modality_of_extension(std::string_view extension);
 
 // One file of a sample.
@@ -71,7 +73,7 @@ struct SampleOf {
   Text key;
   std::vector<MemberOf<Text>> members;  // in the order of the tar
   uint32_t picture_width = 0, picture_height = 0;  // as stored, EXIF orientation applied; 0: no picture or unknown
-  uint32_t text_bytes = 0;                         // of the .txt member, 0 without one
+  uint32_t text_bytes = 0;                         // of the .txt member, else of what a conversation's turns say
   uint32_t text_code_points = 0;
   uint32_t flags = 0;      // SampleFlag
   uint8_t modalities = 0;  // ModalityBit
@@ -133,6 +135,7 @@ class ShardIndex {
   int64_t tar_changed_ns() const { return tar_changed_ns_; }
   bool end_mark() const { return end_mark_; }
   bool trailing_data() const { return trailing_data_; }
+  bool has_conversations() const { return has_conversations_; }  // a sample with kSampleConversation
   // XXH3 of everything but the header: what a side file (embeddings, neighbours) belongs to.
   uint64_t checksum() const { return checksum_; }
   bool mapped() const { return mapping_ != nullptr; }
@@ -159,7 +162,7 @@ class ShardIndex {
   std::string_view sample_table_, member_table_, extension_table_, label_table_, lineage_table_, media_table_, strings_;
   uint64_t tar_size_ = 0, tar_fingerprint_ = 0, checksum_ = 0;
   int64_t tar_changed_ns_ = 0;
-  bool end_mark_ = true, trailing_data_ = false;
+  bool end_mark_ = true, trailing_data_ = false, has_conversations_ = false;
   mutable std::atomic<int> verified_ = 0;  // 1: good, 2: damaged
 };
 

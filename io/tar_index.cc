@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json_text.h"
+#include "io/conversation_sample.h"
 #include "io/image.h"
 
 namespace mso {
@@ -136,6 +137,7 @@ class Builder {
     for (const MemberDraft& member : sample.members) {
       size_t dot = member.extension.rfind('.');
       if (dot == std::string::npos) continue;
+      if (modality_of_extension(member.extension) != 0) continue;  // further media of a conversation
       std::string_view last = std::string_view(member.extension).substr(dot + 1);
       if ((!picture && is_picture_extension(last)) || (!text && last == "txt")) sample.flags |= kSampleOddName;
     }
@@ -182,6 +184,12 @@ class Builder {
           take("image_source", sample.lineage.image_source);
           take("video_source", sample.lineage.video_source);
           take("audio_source", sample.lineage.audio_source);
+          if (!sample.find("txt") && (document.contains("conversations") || document.contains("messages"))) {
+            sample.flags |= kSampleConversation;
+            const auto [bytes, code_points] = size_of_conversation(document);
+            sample.text_bytes = bytes;
+            sample.text_code_points = code_points;
+          }
         }
       } catch (const std::exception&) {  // `mso data verify` names it where it matters
       }

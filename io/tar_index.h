@@ -13,7 +13,7 @@ struct TarIndexLimits {
   uint64_t members_of_sample = 256;
   uint64_t path_bytes = 4096;              // of one member
   uint64_t text_bytes = 1u << 20;          // caption members up to this are read to count code points
-  uint64_t json_bytes = 1u << 18;          // .json members up to this are read for category and sources
+  uint64_t json_bytes = 1u << 22;          // .json members up to this are read for category, sources and conversations
   int picture_side = 65535;                // pixels
 };
 

@@ -5,7 +5,7 @@ EXTRA_DIST += tests/cli/check.bats tests/cli/config.bats tests/cli/plan.bats \
   tests/fuzz/corpus/config/sample tests/fuzz/corpus/config/stray_brackets
 # Tests on real ranks, and what runs the tiers.
 EXTRA_DIST += tests/fuzz/run tests/quickstart.test tests/thread-sanitizer.supp tests/reference/requirements.txt tests/reference/trained_export_reference.py \
-  tests/mpi/bad_data.test tests/mpi/damage.test tests/mpi/drift.test tests/mpi/kill_moments.test tests/mpi/kill_points.test tests/mpi/mixed.test \
+  tests/mpi/bad_data.test tests/mpi/conversations.test tests/mpi/damage.test tests/mpi/drift.test tests/mpi/kill_moments.test tests/mpi/kill_points.test tests/mpi/mixed.test \
   tests/mpi/ranks.test tests/mpi/reshard.test tests/mpi/run_folder.test tests/mpi/signals.test tests/mpi/slow_storage.test tests/mpi/storage.test tests/mpi/variants.test \
   tests/mpi/mixed.yaml tests/mpi/tiny.yaml tests/mpi/training.py
 # In a virtual machine: what this kernel may lack.

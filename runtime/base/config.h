@@ -126,12 +126,25 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
+// To what length the frames or features of one sample are brought; length 0: they are left as they are.
+struct AlignmentConfig {
+  int64_t length = 0;
+  std::string rule;  // auto | pad | interpolate | average_pool
+  double value = 0;  // of padding
+  bool operator==(const AlignmentConfig&) const = default;
+};
+struct AlignmentsConfig {
+  AlignmentConfig video, audio, signal;
+  bool operator==(const AlignmentsConfig&) const = default;
+};
 struct DataConfig {
   std::vector<std::string> path, eval_path;  // folders or tar shards
   std::vector<int64_t> weights;              // of each entry of `path`; empty: all samples equally often
   int64_t eval_shards = 0;                   // the last shards of `path`, held out
   int64_t max_length = 0;                    // positions of a sample at most, image positions included
+  std::string over_length;                   // cut | drop: what becomes of longer ones
   std::string prompt_template;               // key data.template
+  std::string chat_template;                 // of conversations: auto, a built-in one's name, a file or a folder
   std::string caption;                       // "txt", or a JSON pointer into the sample's .json
   int64_t micro_batch_tokens = 0;            // packed positions of a micro-batch at most
   std::optional<int64_t> decoder_threads;    // none: see decoder_threads()
@@ -139,6 +152,7 @@ struct DataConfig {
   std::optional<int64_t> image_size;  // none: as the model says
   double max_bad_samples_ratio = 0;
   std::string known_bad;  // list of bad samples (mso data verify --list); empty: none
+  AlignmentsConfig alignment;
   bool operator==(const DataConfig&) const = default;
 };
 

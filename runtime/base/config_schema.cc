@@ -323,12 +323,18 @@ std::vector<ConfigKey> make_schema() {
       Row("data.eval_shards", FIELD(data.eval_shards), 0,
           "How many of the last shards of data.path are held out for evaluation.").at_least(0).at_most(1e6),
       Row("data.max_length", FIELD(data.max_length), 2048,
-          "Longest sample in positions, image positions included; longer text is cut at the end.")
-          .at_least(2).at_most(1 << 24),
+          "Longest sample in positions, image positions included.").at_least(2).at_most(1 << 24),
+      Row("data.over_length", FIELD(data.over_length), "cut",
+          "What becomes of a longer one. cut: its text ends there, images are never cut; drop: it is left out (too_long).")
+          .one_of({"cut", "drop"}),
       Row("data.template", FIELD(data.prompt_template), "<image>{caption}",
-          "Text of a sample; <image> and {caption} are replaced."),
+          "Text of a captioned sample; <image> and {caption} are replaced."),
       Row("data.caption", FIELD(data.caption), "txt",
-          "Where the caption is: txt, or a JSON pointer into the sample's .json such as /captions/en."),
+          "Where the caption is: txt, or a JSON pointer into the sample's .json such as /captions/en. With txt, samples "
+          "without a .txt whose .json has conversations or messages are conversations."),
+      Row("data.chat_template", FIELD(data.chat_template), "auto",
+          "How conversations are written: llava_v1, chatml, plain, a Jinja file or a folder with one; auto: the one of "
+          "model.path or of the tokenizer."),
       Row("data.micro_batch_tokens", FIELD(data.micro_batch_tokens), 4096,
           "Packed positions of one forward pass at most.").at_least(2).at_most(1 << 26).safe(),
       Row("data.decoder_threads", FIELD(data.decoder_threads), none,
@@ -342,6 +348,27 @@ std::vector<ConfigKey> make_schema() {
       Row("data.known_bad", FIELD(data.known_bad), "",
           "List of bad samples (mso data verify --list) that are left out without being read; empty: none.")
           .safe(),
+      Row("data.alignment.video.length", FIELD(data.alignment.video.length), 0,
+          "Length that the frames of a clip are brought to; 0: as they are.").at_least(0).at_most(1 << 20),
+      Row("data.alignment.video.rule", FIELD(data.alignment.video.rule), "auto",
+          "How: pad, interpolate (bilinear, to twice the length at most) or average_pool; auto: interpolate.")
+          .one_of({"auto", "pad", "interpolate", "average_pool"}),
+      Row("data.alignment.video.value", FIELD(data.alignment.video.value), 0.0, "What is put behind to fill up.")
+          .at_least(-1e6).at_most(1e6),
+      Row("data.alignment.audio.length", FIELD(data.alignment.audio.length), 0,
+          "Length that the mel features of a sound, in frames of 10 ms are brought to; the audio encoder takes one length only; 0: as they are.").at_least(0).at_most(1 << 20),
+      Row("data.alignment.audio.rule", FIELD(data.alignment.audio.rule), "auto",
+          "How: pad, interpolate (bilinear, to twice the length at most) or average_pool; auto: pad.")
+          .one_of({"auto", "pad", "interpolate", "average_pool"}),
+      Row("data.alignment.audio.value", FIELD(data.alignment.audio.value), 0.0, "What is put behind to fill up.")
+          .at_least(-1e6).at_most(1e6),
+      Row("data.alignment.signal.length", FIELD(data.alignment.signal.length), 0,
+          "Length that the samples of a signal such as an EEG are brought to; 0: as they are.").at_least(0).at_most(1 << 20),
+      Row("data.alignment.signal.rule", FIELD(data.alignment.signal.rule), "auto",
+          "How: pad, interpolate (bilinear, to twice the length at most) or average_pool; auto: average_pool.")
+          .one_of({"auto", "pad", "interpolate", "average_pool"}),
+      Row("data.alignment.signal.value", FIELD(data.alignment.signal.value), 0.0, "What is put behind to fill up.")
+          .at_least(-1e6).at_most(1e6),
       // ---- train ----
       Row("train.steps", FIELD(train.steps), none, "Optimizer steps; auto: from train.epochs.")
           .at_least(1).at_most(kMaxCount).safe(),

@@ -95,6 +95,7 @@ DataPage page_of(const DatasetStatistics& s, const std::vector<std::string>& pat
   page.tiles.push_back({"Size", format_bytes(static_cast<double>(s.bytes)),
                         format_bytes(static_cast<double>(s.bytes) / static_cast<double>(std::max<uint64_t>(1, s.samples))) + " a sample", ""});
   page.tiles.push_back({"With picture", number(s.with_picture), number(s.text_only) + " text only", ""});
+  if (s.conversations > 0) page.tiles.push_back({"Conversations", number(s.conversations), "loss on what the assistant says", ""});
   uint64_t unusable = 0;
   std::string reasons;
   for (const auto& [reason, count] : s.unusable) {
@@ -112,6 +113,7 @@ DataPage page_of(const DatasetStatistics& s, const std::vector<std::string>& pat
   page.charts.push_back(chart_of("Longer side of pictures", "pixels", s.longer_side, plain_range));
   page.charts.push_back(chart_of("Aspect ratio of pictures", "width : height", s.aspect, aspect_range));
   page.charts.push_back(chart_of("Length of captions", "characters", s.caption_length, plain_range));
+  if (s.conversations > 0) page.charts.push_back(chart_of("Media of a conversation", "files", s.media_of_conversation, plain_range));
   page.charts.push_back(chart_of("Size of samples", "bytes", s.sample_bytes, byte_range));
   DataTable files;
   files.title = "Files";

@@ -3,10 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/config.h"
+#include "io/chat_template.h"
 #include "io/image_processor.h"
 #include "io/sample_assembler.h"
+#include "io/sequence_alignment.h"
 #include "io/tokenizer.h"
 #include "model/model_options.h"
 
@@ -20,6 +23,14 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const Config& config);
 // The model folder's own, else CLIP's for the size of the vision tower. Error (kBadUsage) where its pictures have
 // another size than the vision tower reads.
 ImageProcessorConfig image_processor_config(const Config& config, const LlavaConfig& model);
+
+// data.chat_template; "auto": of the model's folder, else of the tokenizer's, else of its tokenizer_config.json. `placeholders`:
+// how the template writes media. Nothing, and why in *missing, where "auto" finds none or one that cannot be used. Error
+// (kBadUsage) naming the key for anything else that cannot be used.
+std::optional<ChatTemplate> chat_template(const Config& config, const Tokenizer& tokenizer,
+                                          const MediaPlaceholders& placeholders, std::string* missing);
+// data.alignment.MODALITY. Error (kBadUsage) naming the key for what cannot be in force with this model.
+std::optional<AlignmentRule> alignment_rule(const Config& config, const LlavaConfig& model, const std::string& modality);
 
 struct ModelInputs {
   std::shared_ptr<const Tokenizer> tokenizer;

@@ -101,7 +101,7 @@ void set_data_policy(const Config& config, const Dataset& data, DataLoaderOption
   if (!config.data.known_bad.empty()) {
     std::vector<Modality> used;
     for (const auto& [modality, mark] : {std::pair(Modality::kImage, "<image>"), {Modality::kVideo, "<video>"}, {Modality::kAudio, "<audio>"}})
-      if (config.data.prompt_template.find(mark) != std::string::npos) used.push_back(modality);
+      if (data.has_conversations() || config.data.prompt_template.find(mark) != std::string::npos) used.push_back(modality);
     uint64_t unknown = 0;
     for (const auto& [id, bad] : find_known_bad(data, read_known_bad(config.data.known_bad), used, &unknown))
       options->known_bad.emplace(id, bad.reason);
