@@ -5,6 +5,7 @@
 2. Templates in the style of the published ones × random conversations: text and ids against apply_chat_template, labels
    against return_assistant_tokens_mask where the template has {% generation %}, else against a computation of its own from
    the definition in io/conversation_encoder.h.
+3. With pictures in and bos in front: ids against LlavaProcessor.apply_chat_template.
 Ends with 1 on any difference. Environment: MSO_BUILD, the build folder with the program `encode_chat`.
 """
 import datetime
@@ -474,9 +475,47 @@ def templates(rng):
     return wrong
 
 
+# ---- 3. with pictures in, as training has it ----
+
+def with_pictures(rng):
+    """Ids of LlavaProcessor.apply_chat_template, which puts bos in front and a picture's tokens in their place."""
+    from PIL import Image
+    from transformers import CLIPImageProcessor, LlavaProcessor
+    wrong = compared = 0
+    core = tokenizers(rng)["llama"]
+    core.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", core.token_to_id("<s>"))])
+    picture = Image.new("RGB", (42, 14))
+    for template in (PARTS["llava"], PARTS["llava_next_mistral"], PARTS["phi4"], "{{ bos_token }}" + PARTS["llava"]):
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<s>", eos_token="</s>", chat_template=template,
+                                            additional_special_tokens=SPECIAL[2:])
+        tokenizer.image_token = "<image>"
+        size = {"height": 14, "width": 42}  # three patches: three tokens
+        processor = LlavaProcessor(CLIPImageProcessor(size=size, crop_size=size), tokenizer, patch_size=14, vision_feature_select_strategy="default",
+                                   num_additional_image_tokens=1, chat_template=template)
+        entries = [e for e in conversations(rng, ["image"], 40)]
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer.save_pretrained(folder)
+            mine = program([folder, "--bos"], entries)
+        for entry, ours in zip(entries, mine):
+            if "error" in ours:
+                continue  # compared above
+            for message in entry["messages"]:
+                for part in message["content"]:
+                    if part["type"] == "image":
+                        part["image"] = picture
+            ids = processor.apply_chat_template(entry["messages"], tokenize=True, return_dict=True)["input_ids"]
+            ids = ids[0] if ids and isinstance(ids[0], list) else ids
+            compared += 1
+            if ids != ours["ids"]:
+                wrong += 1
+                print(f"  LlavaProcessor {ids}\n    ours         {ours['ids']}")
+    print(f"with pictures: {compared - wrong} of {compared} conversations equal")
+    return wrong or compared < 60
+
+
 def main():
     rng = random.Random(17)
-    return int(bool(language()) | bool(templates(rng)))
+    return int(bool(language()) | bool(templates(rng)) | bool(with_pictures(rng)))
 
 
 if __name__ == "__main__":

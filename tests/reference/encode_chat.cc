@@ -1,6 +1,6 @@
 // What chat templates and conversations come to, one JSON object a line, for comparisons with Python.
 //   encode_chat --jinja                          lines {"template", "variables"} → {"text", "generations"}
-//   encode_chat FOLDER [--max-length N] [--cut]  entries of conversations, with the folder's chat template and tokenizer
+//   encode_chat FOLDER [--max-length N] [--cut] [--bos]  entries of conversations, with the folder's chat template and tokenizer
 //                                                → {"text", "ids", "labels", "positions"}
 // Each medium stands for three tokens of its placeholder. Errors → {"error"}. Places count in characters.
 #include <iostream>
@@ -38,6 +38,7 @@ int run(int argc, char** argv) {
     for (int i = 2; i < argc; ++i) {
       const std::string option = argv[i];
       if (option == "--max-length" && i + 1 < argc) options.max_length = std::stoll(argv[++i]);
+      if (option == "--bos") options.add_bos = true;
       if (option == "--cut") options.too_long = mso::ConversationOptions::TooLong::kCut;
     }
     mso::ChatTemplate chat = mso::ChatTemplate::load(folder);
@@ -77,7 +78,7 @@ int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   mso::init_logging("error");
   if (argc < 2) {
-    std::cerr << "usage: encode_chat --jinja | FOLDER [--max-length N] [--cut] <lines\n";
+    std::cerr << "usage: encode_chat --jinja | FOLDER [--max-length N] [--cut] [--bos] <lines\n";
     return 2;
   }
   try {
