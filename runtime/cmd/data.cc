@@ -1,9 +1,6 @@
-// mso data: pack pictures into shards, list and count what they hold, and how fast they load; index, verify and others
+// mso data: pack pictures into shards and list what they hold; index, verify, bench and others
 // have files of their own (data_tools.h).
-#include <sys/resource.h>
-
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -14,8 +11,6 @@
 #include "cmd/data_tools.h"
 #include "cmd/progress_line.h"
 #include "io/conversation_packer.h"
-#include "io/data_loader.h"
-#include "io/picture_decoder.h"
 #include "io/shard_packer.h"
 
 namespace mso {
@@ -125,71 +120,6 @@ int run_ls(const DataPaths& paths) {
   return 0;
 }
 
-struct BenchArguments {
-  DataPaths paths;
-  int image_size = 224, patch_size = 16, threads = 0;
-  uint64_t batch = 32, epochs = 1;
-  double seconds = 0;
-  bool exact = false;
-  std::string tokenizer = "bytes";
-};
-
-// Goes through the data as training does, without training: what the loader alone can deliver.
-int run_bench(const BenchArguments& arguments) {
-  std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(arguments.tokenizer);
-  if (arguments.patch_size > arguments.image_size)
-    throw Error("a patch is larger than the picture", "--patch-size " + std::to_string(arguments.patch_size),
-                "at most --image-size, " + std::to_string(arguments.image_size), ExitCode::kBadUsage);
-  const int64_t side = arguments.image_size / arguments.patch_size;
-  AssemblerOptions options;
-  options.image_token = tokenizer->token_id("<image>").value_or(-1);
-  DataLoaderOptions loading;
-  loading.batch_samples = arguments.batch;
-  loading.threads = arguments.threads;
-  const auto assembler = std::make_shared<const SampleAssembler>(
-      arguments.paths.open(), tokenizer,
-      make_picture_decoder(clip_image_processor(arguments.image_size), side * side, arguments.exact), options);
-  DataLoader loader(assembler, loading);
-  const auto begin = std::chrono::steady_clock::now();
-  loader.start(0);
-  uint64_t positions = 0;
-  const uint64_t steps = loader.steps_per_epoch() * arguments.epochs;
-  const auto progress = progress_line("loading step");
-  auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
-  std::vector<std::string> incidents;
-  Storage& storage = assembler->dataset().storage();
-  for (uint64_t step = 0; step < steps && (arguments.seconds <= 0 || elapsed() < arguments.seconds); ++step) {
-    for (const MicroBatch& batch : loader.next().micro_batches) positions += static_cast<uint64_t>(batch.size());
-    for (const StorageEvent& event : storage.take_events()) incidents.push_back(event.kind);
-    if (step % 16 == 0 || step + 1 == steps) progress(step + 1, steps);
-  }
-  const double seconds = elapsed();
-  nlohmann::ordered_json sources = nlohmann::ordered_json::array();
-  for (const SourceStatus& source : storage.status().sources)
-    sources.push_back({{"source", source.name}, {"state", to_string(source.state)}, {"reads", source.reads}, {"in_memory", source.in_memory},
-                       {"cached", source.cached}, {"elsewhere", source.elsewhere}, {"given_up", source.given_up}});
-  const DataLoader::Counters counters = loader.counters();
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const double cpu = static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                     static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
-  // Samples read ahead beyond the last step count too: they were decoded in the same time.
-  std::cout << nlohmann::ordered_json{{"samples", counters.samples},
-                                      {"pictures", counters.pictures},
-                                      {"bad_samples", counters.bad_samples},
-                                      {"positions", positions},
-                                      {"seconds", seconds},
-                                      {"cpu_seconds", cpu},
-                                      {"threads", loader.options().threads},
-                                      {"pictures_per_s", static_cast<double>(counters.pictures) / seconds},
-                                      {"samples_per_s", static_cast<double>(counters.samples) / seconds},
-                                      {"sources", sources},
-                                      {"incidents", incidents}}
-                   .dump(2)
-            << "\n";
-  return 0;
-}
-
 }  // namespace
 
 Command data_command() {
@@ -241,6 +171,7 @@ Command data_command() {
     add_data_index(app, chosen);
     add_data_stat(app, chosen);
     add_data_verify(app, chosen);
+    add_data_bench(app, chosen);
     add_data_report(app, chosen);
 
     sub = app.add_subcommand("ls", "every sample of the index, one JSON object a line");
@@ -248,32 +179,6 @@ Command data_command() {
     auto paths = std::make_shared<DataPaths>();
     paths->add_to(*sub);
     sub->callback([=] { *chosen = [=] { return run_ls(*paths); }; });
-
-    auto bench = std::make_shared<BenchArguments>();
-    sub = app.add_subcommand("bench", "read, decode and pack as training does, and tell the speed");
-    sub->footer("\nExample:\n  mso data bench shards --image-size 336 --patch-size 14\n");
-    bench->paths.add_to(*sub);
-    sub->add_option("--threads", bench->threads, "decoder threads, 0 for all cores")
-        ->check(CLI::Range(0, kMostThreads))
-        ->capture_default_str();
-    sub->add_option("--batch", bench->batch, "samples a step")
-        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 20))
-        ->capture_default_str();
-    sub->add_option("--epochs", bench->epochs, "passes over the data")
-        ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 20))
-        ->capture_default_str();
-    sub->add_option("--seconds", bench->seconds, "stop after so long; 0: after the passes")
-        ->check(CLI::Range(0.0, 1e6))
-        ->capture_default_str();
-    sub->add_option("--image-size", bench->image_size, "side of the model's pictures")
-        ->check(CLI::Range(1, 8192))
-        ->capture_default_str();
-    sub->add_option("--patch-size", bench->patch_size, "side of a patch")
-        ->check(CLI::Range(1, 8192))
-        ->capture_default_str();
-    sub->add_option("--tokenizer", bench->tokenizer, "as model.tokenizer")->capture_default_str();
-    sub->add_flag("--exact-jpeg", bench->exact, "as data.exact_jpeg");
-    sub->callback([=] { *chosen = [=] { return run_bench(*bench); }; });
 
     return [chosen] { return *chosen ? (*chosen)() : static_cast<int>(ExitCode::kBadUsage); };
   };

@@ -13,6 +13,7 @@ namespace mso {
 
 using ChosenCommand = std::shared_ptr<std::function<int()>>;
 
+void add_data_bench(CLI::App& data, const ChosenCommand& chosen);   // data_bench.cc
 void add_data_index(CLI::App& data, const ChosenCommand& chosen);   // data_index.cc
 void add_data_stat(CLI::App& data, const ChosenCommand& chosen);    // data_stat.cc
 void add_data_verify(CLI::App& data, const ChosenCommand& chosen);  // data_verify.cc

@@ -19,7 +19,7 @@ mso_SOURCES += runtime/cmd/ckpt_export.cc
 mso_CPPFLAGS += -DMSO_WITH_EXPORT_COMMAND
 endif
 mso_LDADD += libmso_model_setup.la
-mso_SOURCES += runtime/cmd/data.cc runtime/cmd/data_index.cc runtime/cmd/data_paths.cc runtime/cmd/data_report.cc runtime/cmd/data_stat.cc \
+mso_SOURCES += runtime/cmd/data.cc runtime/cmd/data_bench.cc runtime/cmd/data_index.cc runtime/cmd/data_paths.cc runtime/cmd/data_report.cc runtime/cmd/data_stat.cc \
   runtime/cmd/data_tools.h runtime/cmd/data_verify.cc \
   runtime/cmd/progress_line.cc runtime/cmd/progress_line.h
 if BUILD_TRAIN

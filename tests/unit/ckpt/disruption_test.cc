@@ -71,7 +71,7 @@ void kill_and_resume(const std::string& point, const std::string& order, int sta
                   if (auto whole = manager.last_whole_step())
                     shared->whole = std::max<uint64_t>(shared->whole, *whole);
                   // A delta needs the step before it whole.
-                  if (point.starts_with("l0_delta")) wait_for_level0(rank, step, manager);
+                  if (point.find("_delta_") != std::string::npos) wait_for_level0(rank, step, manager);
                 }});
       ::_exit(0);
     }
