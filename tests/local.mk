@@ -1,7 +1,7 @@
 # Command line tests (bats; env MSO is the program) and the fuzz target of the configuration with its seeds.
 EXTRA_DIST += tests/cli/check.bats tests/cli/config.bats tests/cli/plan.bats \
   tests/fuzz/fuzz_config.cc tests/fuzz/corpus/config/demo.yaml tests/fuzz/corpus/config/llava_stage1.yaml \
-  tests/fuzz/corpus/config/mistakes tests/fuzz/corpus/config/overrides tests/fuzz/corpus/config/recursive \
+  tests/fuzz/corpus/config/key_not_utf8 tests/fuzz/corpus/config/mistakes tests/fuzz/corpus/config/overrides tests/fuzz/corpus/config/recursive \
   tests/fuzz/corpus/config/sample tests/fuzz/corpus/config/stray_brackets
 # Tests on real ranks, and what runs the tiers.
 EXTRA_DIST += tests/fuzz/run tests/quickstart.test tests/thread-sanitizer.supp tests/reference/requirements.txt tests/reference/trained_export_reference.py \

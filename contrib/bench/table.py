@@ -173,6 +173,26 @@ def pipeline_text():
     return "\n## The data pipeline under trouble\n\n" + table(("", "aim", "measured", ""), rows) if rows else ""
 
 
+def pipelines_text():
+    r = load("pipelines")
+    if not r:
+        return ""
+    titles = {"images": "pictures, reduced-scale JPEG", "images exact": "pictures, exact", "clips": "clips, 8 frames", "sounds": "sounds, log-mel",
+              "mixed": "mixed, exact order"}
+    peers = ["mso", "webdataset", "streaming", "energon", "dali"]
+    rows = []
+    for title, words in titles.items():
+        if title not in r:
+            continue
+        rates, sizes = r[title]["samples_per_s"], r[title]["bytes"]
+        aim = AIM_DATA if title.startswith("images") else 1.5
+        rows.append((words, *(f"{rates[p]['median']:,.0f} ({sizes[p] / 2**20:,.0f} MiB)" if p in rates else "–" for p in peers),
+                     f"{r[title]['ratio']:.2f}", f"{aim:g}: {verdict(r[title]['ratio'] >= aim)}"))
+    return ("\n## All modalities\n\nSamples a second, and memory: same files, two threads or workers; load before "
+            f"{r['load_before']:.1f}. See contrib/bench/pipelines.py and peer_media.py for what each does.\n\n" +
+            table(("", "mso", "WebDataset", "mosaicml-streaming", "Energon", "DALI", "mso to the best peer", "aim"), rows))
+
+
 def main():
     results = {name: load(name) for name in ("training", "data", "snapshots", "restart")}
     parts = {"training": training_text, "data": data_text, "snapshots": snapshots_text, "restart": restart_text}
@@ -191,7 +211,7 @@ turn, medians of {ROUNDS}. What each side does: [contrib/bench/README.md](../con
 ## Aims
 
 {aims(*results.values())}
-""" + "\n".join(parts[name](result) for name, result in results.items() if result) + pipeline_text()
+""" + "\n".join(parts[name](result) for name, result in results.items() if result) + pipelines_text() + pipeline_text()
     pathlib.Path(sys.argv[1]).write_text(text)
 
 

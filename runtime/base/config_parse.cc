@@ -86,6 +86,10 @@ class Reader {
       return;
     }
     const std::string path = text.substr(0, equals), raw = text.substr(equals + 1);
+    if (!is_clean_utf8(path)) {
+      add("command line", "", "a key that is not UTF-8 is set");
+      return;
+    }
     const ConfigKey* key = find_config_key(path);
     std::vector<ConfigMistake> syntax;
     ConfigNode node = parse_yaml_tree(raw, "command line", syntax);

@@ -40,6 +40,13 @@ Config parse(const std::string& text, const Strings& overrides = {}) {
   return parse_config(text, "a.yaml", overrides).config;
 }
 
+TEST(ConfigMistakes, KeysThatAreNotUtf8) {
+  // A key of a free map is kept as it is, so it must be text.
+  EXPECT_NE(mistake("", {"model.text.\xc0\x8b=1"}).find("not UTF-8"), std::string::npos);
+  EXPECT_NE(mistake("", {"\xff=1"}).find("not UTF-8"), std::string::npos);
+  EXPECT_NE(mistake("model: {text: {\"\xff\": 1}}"), "");
+}
+
 TEST(ConfigDefaults, AreTheMissions) {
   const json config = to_json(Config());
   EXPECT_EQ(
