@@ -70,8 +70,8 @@ void kill_and_resume(const std::string& point, const std::string& order, int sta
                 .each_step = [&](int rank, uint64_t step, CheckpointManager& manager) {
                   if (auto whole = manager.last_whole_step())
                     shared->whole = std::max<uint64_t>(shared->whole, *whole);
-                  // A delta needs the step before it whole.
-                  if (point.find("_delta_") != std::string::npos) wait_for_level0(rank, step, manager);
+                  // A delta needs the step before it whole, and only old deltas become spare files.
+                  if (point.find("_delta_") != std::string::npos || point == "l0_after_spares") wait_for_level0(rank, step, manager);
                 }});
       ::_exit(0);
     }
