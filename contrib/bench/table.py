@@ -178,7 +178,7 @@ def pipelines_text():
     if not r:
         return ""
     titles = {"images": "pictures, reduced-scale JPEG", "images exact": "pictures, exact", "clips": "clips, 8 frames", "sounds": "sounds, log-mel",
-              "mixed": "mixed, exact order"}
+              "mixed": "the four kinds mixed"}
     peers = ["mso", "webdataset", "streaming", "energon", "dali"]
     rows = []
     for title, words in titles.items():
