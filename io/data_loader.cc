@@ -476,6 +476,16 @@ void DataLoader::start(LoaderPlace place) {
     impl.add_slot(item);
     if (item.modality == Modality::kVideo) impl.start_threads(Worker::kVideo, std::max(2, impl.options.video_threads));
   }
+  if (!impl.options.sequential) {  // storage reads ahead in the order of the steps
+    Dataset::follow(impl.assembler->shared_dataset(), [weak = impl.self](uint64_t step) {
+      std::vector<uint64_t> ids;
+      if (const auto shared = weak.lock())
+        for (const BatchItem& item : shared->nominal_batch(step))
+          if (item.owner == shared->options.rank) ids.push_back(item.id);
+      return ids;
+    });
+    impl.assembler->dataset().storage().at_step(place.step);
+  }
   impl.start_threads(Worker::kOrdinary, impl.options.threads);
   impl.work_or_stop.notify_all();
 }

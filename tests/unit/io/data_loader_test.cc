@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "io/storage.h"
 #include "tests/unit/io/shard_fixture.h"
 
 namespace mso {
@@ -74,6 +75,26 @@ class LoaderTest : public ::testing::Test {
   test::TemporaryFolder folder_;
   std::shared_ptr<const SampleAssembler> assembler_;
 };
+
+TEST(LoaderStorage, IsToldWhatComes) {
+  test::TemporaryFolder folder;
+  constexpr int kShards = 40;
+  for (int shard = 0; shard < kShards; ++shard)
+    test::write_text(folder / ("shard-0000" + std::to_string(10 + shard) + ".tar"), TarBytes().file("a.txt", "caption " + std::to_string(shard)).end());
+  StorageOptions storage;
+  storage.cache_path = (folder / "cache").string();
+  storage.cache_bytes = uint64_t{64} << 20;
+  const auto assembler = test::make_assembler(Dataset::open({folder.string()}, std::make_shared<Storage>(storage)));
+  DataLoaderOptions o;
+  o.threads = 1;
+  o.memory_bytes = 1;  // the due step alone is decoded
+  DataLoader loader(assembler, o);
+  loader.start(0);
+  // Without a step taken, the cache holds what the next steps need.
+  auto filled = [&] { return assembler->dataset().storage().status().cache.fills; };
+  for (int i = 0; i < 2000 && filled() < kShards; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(filled(), uint64_t{kShards});
+}
 
 TEST_F(LoaderTest, ThreadsAndPrefetchChangeNothing) {
   std::vector<std::string> first;
