@@ -12,6 +12,7 @@
 #include "io/conversation_index.h"
 #include "io/image.h"
 #include "io/pack_target.h"
+#include "io/utf8.h"
 
 namespace mso {
 namespace {
@@ -30,11 +31,9 @@ struct Prepared {
 std::string extension_of(const std::string& file) {
   std::string extension = fs::path(file).extension().string();
   if (extension.size() < 2 || extension.size() > 9) return {};
-  extension.erase(0, 1);
-  for (char& c : extension) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  extension = lower_ascii(extension.substr(1));
+  for (char c : extension)
     if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'))) return {};
-  }
   return extension == "json" || extension == "txt" ? std::string() : extension;
 }
 

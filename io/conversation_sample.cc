@@ -3,17 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "io/utf8.h"
 
 namespace mso {
 namespace {
 
 constexpr uint64_t kMaxEntry = 16 << 20;
-
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
 
 }  // namespace
 
@@ -29,8 +24,7 @@ std::pair<uint32_t, uint32_t> size_of_conversation(const nlohmann::json& entry) 
     if (at == object.end() || !at->is_string()) return;
     const std::string& text = at->get_ref<const std::string&>();
     bytes += text.size();
-    code_points += static_cast<uint64_t>(
-        std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; }));
+    code_points += count_code_points(text);
   };
   add(entry, "system");
   for (const auto& [list, key] : {std::pair("conversations", "value"), std::pair("messages", "content")}) {
@@ -77,7 +71,7 @@ ConversationSample read_conversation(const Dataset& dataset, uint64_t id, const 
     for (const ShardMember& member : sample.members)
       if (media_of_extension(member.extension) == modality_of(kind)) there.push_back(&member);
     size_t found = 0;
-    for (size_t i : wanted) found += (out.media[i] = sample.find(lower(media[i].file))) != nullptr;
+    for (size_t i : wanted) found += (out.media[i] = sample.find(lower_ascii(media[i].file))) != nullptr;
     if (found == 0 && wanted.size() == there.size())
       for (size_t k = 0; k < wanted.size(); ++k) out.media[wanted[k]] = there[k];
     for (size_t i : wanted)

@@ -270,4 +270,11 @@ void Dataset::follow(const std::shared_ptr<const Dataset>& dataset,
 
 Storage& Dataset::storage() const { return *impl_->storage; }
 
+const char* explain_unusable(const std::string& reason) {
+  if (reason == "truncated_shard") return "the shard ends in or right behind it, so parts of it may be missing";
+  if (reason == "duplicate_member") return "two members have the same name, so it is unknown which is right";
+  if (reason == "bad_member") return "a member is a link without target, a sparse file or cut off";
+  return "its picture or caption has a second dot in its name, where WebDataset ends the key at the first";
+}
+
 }  // namespace mso

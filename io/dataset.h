@@ -74,4 +74,7 @@ class Dataset {
   std::unique_ptr<Impl> impl_;
 };
 
+// What Dataset::unusable_reason() means, as a sentence for people.
+const char* explain_unusable(const std::string& reason);
+
 }  // namespace mso

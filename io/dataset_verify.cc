@@ -19,13 +19,6 @@ namespace {
 
 constexpr uint64_t kMaxMediaBytes = uint64_t{4} << 30;
 
-const char* explain_unusable(const std::string& reason) {
-  if (reason == "truncated_shard") return "the shard ends in or right behind it, so parts of it may be missing";
-  if (reason == "duplicate_member") return "two members have the same name, so it is unknown which is right";
-  if (reason == "bad_member") return "a member is a link without target, a sparse file or cut off";
-  return "its picture or caption has a second dot in its name, where WebDataset ends the key at the first";
-}
-
 // Decodes one file in full; throws Error.
 void check_medium(Modality modality, std::span<const std::byte> bytes) {
   if (modality == Modality::kImage) {

@@ -416,10 +416,7 @@ const List& iterate(Context& context, const Value& value, List& storage) {
 
 int64_t length(const Value& value) {
   if (value.is_undefined()) return 0;
-  if (value.is_text()) {
-    const std::string& text = value.text();
-    return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; });
-  }
+  if (value.is_text()) return static_cast<int64_t>(count_code_points(value.text()));
   if (const Sequence* sequence = value.indexable()) return static_cast<int64_t>(sequence->items.size());
   if (const Dict* dict = value.dict()) return static_cast<int64_t>(dict->items.size());
   if (Loop* loop = value.loop()) return static_cast<int64_t>(loop->items->size());

@@ -28,12 +28,6 @@ std::pair<std::string, std::string> split_language(std::string_view line) {
   return {std::string(line.substr(0, mark)), std::string(trim_caption(line.substr(mark + kMark.size())))};
 }
 
-std::string lower(std::string text) {
-  for (char& c : text)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return text;
-}
-
 }  // namespace
 
 std::map<std::string, std::string> parse_captions(const std::string& text) {
@@ -78,7 +72,7 @@ PictureFolder scan_picture_folder(const std::filesystem::path& folder) {
   std::map<std::string, std::vector<std::pair<size_t, std::string>>> by_stem;
   std::vector<std::string> svgs;
   for (const std::string& file : files) {
-    const std::string extension = lower(fs::path(file).extension().string());
+    const std::string extension = lower_ascii(fs::path(file).extension().string());
     const std::string stem = file.substr(0, file.size() - extension.size());
     if (extension == ".svg") svgs.push_back(file);
     auto at = std::find(std::begin(kExtensions), std::end(kExtensions), extension);

@@ -18,12 +18,6 @@ constexpr const char* kReasons[] = {"",           "other",        "truncated_sha
                                     "odd_name",   "no_picture",   "no_caption",      "empty_caption",    "bad_text",
                                     "bad_json",   "too_long",     "too_large",       "read_error",       "decode_error",
                                     "no_label",   "bad_conversation", "missing_media", "template_error"};
-const char* explain_unusable(const std::string& reason) {
-  if (reason == "truncated_shard") return "the shard ends in or right behind it, so parts of it may be missing";
-  if (reason == "duplicate_member") return "two members have the same name, so it is unknown which is right";
-  if (reason == "bad_member") return "a member is a link without target, a sparse file or cut off";
-  return "its picture or caption has a second dot in its name, where WebDataset ends the key at the first";
-}
 
 }  // namespace
 

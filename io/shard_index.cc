@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "io/utf8.h"
 
 namespace mso {
 namespace {
@@ -186,10 +187,7 @@ std::optional<KeyAndExtension> split_member_path(std::string_view path) {
     if (component.size() >= 4 && component.starts_with("__") && component.ends_with("__")) return {};
     start = end + 1;
   }
-  KeyAndExtension result{std::string(path.substr(0, base + dot)), std::string(name.substr(dot + 1))};
-  for (char& c : result.extension)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  return result;
+  return KeyAndExtension{std::string(path.substr(0, base + dot)), lower_ascii(std::string(name.substr(dot + 1)))};
 }
 
 std::string IndexDraft::serialize() const {

@@ -17,6 +17,7 @@
 #include "base/json_text.h"
 #include "io/conversation_sample.h"
 #include "io/image.h"
+#include "io/utf8.h"
 
 namespace mso {
 namespace {
@@ -161,8 +162,7 @@ class Builder {
       if (text->size <= limits_.text_bytes) {
         std::string content(text->size, '\0');
         content.resize(read_some(fd_, content.data(), content.size(), text->offset));
-        sample.text_code_points = static_cast<uint32_t>(std::count_if(
-            content.begin(), content.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xc0) != 0x80; }));
+        sample.text_code_points = static_cast<uint32_t>(count_code_points(content));
       }
     }
   }

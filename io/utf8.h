@@ -29,6 +29,12 @@ uint32_t next_code_point(std::string_view text, size_t& position);
 bool is_white_space(uint32_t code_point);
 bool is_word_character(uint32_t code_point);
 
+// Characters of a valid text; of another, its bytes that begin one.
+uint64_t count_code_points(std::string_view text);
+
+// Letters of ASCII alone: extensions of files.
+std::string lower_ascii(std::string text);
+
 // A caption as people write it into a file: without byte order mark and without blank space around it.
 std::string_view trim_caption(std::string_view text);
 

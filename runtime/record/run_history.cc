@@ -228,33 +228,23 @@ class Builder {
   }
 
   void on(const StorageRecord& r) {
-    double time = r.time;
-    const int number = attempt(r.attempt, time).number;
-    if (h_.storage.size() >= 50 && !h_.storage.contains(r.source)) return;
-    auto& [counted, before] = storage_[r.source];
-    if (counted.attempt != number) before = h_.storage[r.source];  // counters begin anew with each attempt
-    counted = r;
-    counted.attempt = number;
-    StorageRecord& sum = h_.storage[r.source] = counted;
-    sum.reads += before.reads, sum.bytes += before.bytes, sum.errors += before.errors;
-    sum.cached += before.cached, sum.missed += before.missed, sum.elsewhere += before.elsewhere;
-    sum.given_up += before.given_up;
+    const auto [sum, before] = take_newest(r, r.source, 50, &storage_, &h_.storage);
+    if (!sum) return;
+    sum->reads += before->reads, sum->bytes += before->bytes, sum->errors += before->errors;
+    sum->cached += before->cached, sum->missed += before->missed, sum->elsewhere += before->elsewhere;
+    sum->given_up += before->given_up;
     double& worst = h_.worst_p99_ms[r.source];
     worst = std::max(worst, r.p99_ms);
   }
 
   void on(const DataRecord& r) {
-    double time = r.time;
-    const int number = attempt(r.attempt, time).number;
-    if (h_.data.size() >= 8 && !h_.data.contains(r.modality)) return;
-    auto& [counted, before] = data_[r.modality];
-    if (counted.attempt != number) before = h_.data[r.modality];  // counters begin anew with each attempt
-    counted = r;
-    counted.attempt = number;
-    DataRecord& sum = h_.data[r.modality] = counted;
-    sum.samples += before.samples, sum.deferred += before.deferred, sum.waits += before.waits, sum.decode_s += before.decode_s;
-    sum.compactions += before.compactions, sum.compacted_bytes += before.compacted_bytes, sum.overflow_bytes += before.overflow_bytes;
-    sum.memory_peak = std::max(sum.memory_peak, before.memory_peak);
+    const auto [sum, before] = take_newest(r, r.modality, 8, &data_, &h_.data);
+    if (!sum) return;
+    sum->samples += before->samples, sum->deferred += before->deferred, sum->waits += before->waits;
+    sum->decode_s += before->decode_s;
+    sum->compactions += before->compactions, sum->compacted_bytes += before->compacted_bytes;
+    sum->overflow_bytes += before->overflow_bytes;
+    sum->memory_peak = std::max(sum->memory_peak, before->memory_peak);
   }
 
   void on(const EndRecord& r) {
@@ -266,10 +256,29 @@ class Builder {
 
   void on(const UnknownRecord&) { ++h_.unknown_lines; }
 
+  // {newest of this attempt, sum of those before}: counters begin anew with each attempt.
+  template <typename R>
+  using Counted = std::map<std::string, std::pair<R, R>>;
+
+  // Shows `r` under `name`, of at most `most` names, and returns what is shown and what the caller adds to it: the sum of
+  // the attempts before. Nothing beyond `most`.
+  template <typename R>
+  std::pair<R*, const R*> take_newest(const R& r, const std::string& name, size_t most, Counted<R>* kept,
+                                      std::map<std::string, R>* shown) {
+    double time = r.time;
+    const int number = attempt(r.attempt, time).number;
+    if (shown->size() >= most && !shown->contains(name)) return {};
+    auto& [counted, before] = (*kept)[name];
+    if (counted.attempt != number) before = (*shown)[name];
+    counted = r;
+    counted.attempt = number;
+    return {&((*shown)[name] = counted), &before};
+  }
+
   RunHistory& h_;
   std::vector<Remembered> remembered_;
-  std::map<std::string, std::pair<DataRecord, DataRecord>> data_;           // of this attempt; of those before
-  std::map<std::string, std::pair<StorageRecord, StorageRecord>> storage_;  // of this attempt; of those before
+  Counted<DataRecord> data_;
+  Counted<StorageRecord> storage_;
   std::vector<float> speeds_, step_s_;
   std::map<int, std::vector<float>> writes_;
   std::vector<double> first_;
