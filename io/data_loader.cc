@@ -141,7 +141,8 @@ SampleOrder DataLoader::Impl::make_order() const {
       throw Error("the recipe does not make up the batch",
                   std::to_string(sum) + " samples instead of " + std::to_string(options.batch_samples), "mdp.batch_recipe",
                   ExitCode::kBadUsage);
-    auto index = std::make_shared<const ModalityIndex>(n, [a = assembler](uint64_t id) { return a->modality(id); });
+    auto index = std::make_shared<const ModalityIndex>(assembler->modality_blocks(),
+                                                       [a = assembler](uint64_t id) { return a->modality(id); });
     return SampleOrder::recipe(std::move(index), options.recipe, options.seed);
   }
   if (!options.mixture.empty()) return SampleOrder::mixture(options.mixture, options.seed);

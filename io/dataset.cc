@@ -73,9 +73,18 @@ class IndexSlot {
       : tar_(std::move(tar)), index_(std::move(index)), in_use_(index_.get()) {}
   const ShardIndex& index() const { return *in_use_.load(std::memory_order_acquire); }
   ShardSample sample(uint64_t i) {
+    return mended([i](const ShardIndex& index) { return index.sample(i); });
+  }
+  SampleKind kind(uint64_t i) {
+    return mended([i](const ShardIndex& index) { return index.kind(i); });
+  }
+
+ private:
+  template <typename Ask>
+  auto mended(Ask ask) -> decltype(ask(index())) {
     const ShardIndex* used = in_use_.load(std::memory_order_acquire);
     try {
-      return used->sample(i);
+      return ask(*used);
     } catch (const Error& error) {
       std::lock_guard lock(mutex_);
       if (in_use_ == used) {
@@ -87,11 +96,10 @@ class IndexSlot {
                       "remove the .idx beside it and start again", ExitCode::kBadData);
         in_use_ = healed_.get();
       }
-      return healed_->sample(i);
+      return ask(*healed_);
     }
   }
 
- private:
   const std::filesystem::path tar_;
   const std::shared_ptr<const ShardIndex> index_;  // stays: views of others may point into it
   std::shared_ptr<const ShardIndex> healed_;
@@ -224,6 +232,11 @@ SampleRef Dataset::locate(uint64_t id) const {
 ShardSample Dataset::sample(uint64_t id) const {
   SampleRef ref = locate(id);
   return impl_->indexes[ref.shard]->sample(ref.index);
+}
+
+SampleKind Dataset::kind(uint64_t id) const {
+  SampleRef ref = locate(id);
+  return impl_->indexes[ref.shard]->kind(ref.index);
 }
 
 std::string Dataset::describe(uint64_t id) const {

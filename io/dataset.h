@@ -49,6 +49,7 @@ class Dataset {
   // A view that lives as long as this data set. An index that turns out to be damaged is made anew in memory; Error
   // (kBadData) where that is not possible any more.
   ShardSample sample(uint64_t id) const;
+  SampleKind kind(uint64_t id) const;  // of sample(id), from one byte of the index
   bool has_conversations() const;  // as the indexes say: io/conversation_sample.h
   std::string describe(uint64_t id) const;  // "shard-000003.tar: animals/cat (sample 17)" for messages
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -45,28 +47,31 @@ std::vector<KnownBad> read_known_bad(const std::filesystem::path& list) {
 
 std::map<uint64_t, KnownBad> find_known_bad(const Dataset& dataset, const std::vector<KnownBad>& list,
                                             const std::vector<Modality>& used, uint64_t* unknown) {
-  std::unordered_map<std::string, const KnownBad*> wanted;  // "shard\nkey"
+  std::unordered_map<std::string, std::unordered_map<std::string_view, const KnownBad*>> wanted;  // shard → key
   for (const KnownBad& bad : list) {
     const auto media = media_of_extension(bad.member);
     if (media && std::ranges::find(used, *media) == used.end()) continue;
-    wanted.emplace(bad.shard + "\n" + bad.key, &bad);
+    wanted[bad.shard].emplace(bad.key, &bad);
   }
   std::map<uint64_t, KnownBad> found;
+  std::unordered_map<std::string, std::unordered_set<std::string_view>> seen;
   uint64_t id = 0;
-  for (uint32_t k = 0; k < dataset.shard_count() && !wanted.empty(); ++k) {
-    const std::string prefix = dataset.shard_path(k).filename().string() + "\n";
-    const uint64_t end = id + dataset.shard_index(k).size();
-    const bool any = std::ranges::any_of(list, [&](const KnownBad& bad) { return bad.shard + "\n" == prefix; });
-    for (; any && id < end; ++id) {
-      const auto at = wanted.find(prefix + std::string(dataset.sample(id).key));
-      if (at != wanted.end()) found.emplace(id, *at->second);
+  for (uint32_t k = 0; k < dataset.shard_count(); ++k) {
+    const uint64_t start = id;
+    id += dataset.shard_index(k).size();
+    const auto of_shard = wanted.find(dataset.shard_path(k).filename().string());
+    if (of_shard == wanted.end()) continue;
+    for (uint64_t i = start; i < id; ++i) {
+      const auto at = of_shard->second.find(dataset.sample(i).key);
+      if (at == of_shard->second.end()) continue;
+      found.emplace(i, *at->second);
+      seen[of_shard->first].insert(at->first);
     }
-    id = end;
   }
   if (unknown) {
-    std::unordered_map<std::string, int> seen;
-    for (const auto& [at, bad] : found) seen[bad.shard + "\n" + bad.key] = 1;
-    *unknown = wanted.size() - seen.size();
+    *unknown = 0;
+    for (const auto& [shard, keys] : wanted) *unknown += keys.size();
+    for (const auto& [shard, keys] : seen) *unknown -= keys.size();
   }
   return found;
 }

@@ -10,20 +10,27 @@
 
 namespace mso {
 
-// Counts per block of ids are kept (a few bytes per thousand samples); a block's samples are looked through when one of
-// them is asked for. Thread-safe.
+// Samples whose ids follow each other, and how many of them are of each modality.
+struct ModalityBlock {
+  uint32_t size = 0;  // at most 65536
+  PerModality<uint32_t> counts;
+};
+
+// Keeps the counts before each block (40 bytes a block); a block's samples are looked through when one of them is asked
+// for. Thread-safe.
 class ModalityIndex {
  public:
-  ModalityIndex(uint64_t samples, std::function<Modality(uint64_t id)> modality_of);
+  // `blocks`: all samples, from id 0 on.
+  ModalityIndex(const std::vector<ModalityBlock>& blocks, std::function<Modality(uint64_t id)> modality_of);
 
   uint64_t count(Modality m) const { return counts_[m]; }
-  uint64_t select(Modality m, uint64_t k) const;  // id of the k-th sample of the modality, in order of ids; k < count(m)
+  // Id of the k-th sample of the modality, in order of ids; k < count(m). Error (kBadData) where the counts are wrong.
+  uint64_t select(Modality m, uint64_t k) const;
 
  private:
-  static constexpr uint64_t kBlock = 4096;
-  uint64_t samples_;
   std::function<Modality(uint64_t)> modality_of_;
   PerModality<uint64_t> counts_;
+  std::vector<uint64_t> starts_;               // [blocks + 1] first id of each block
   PerModality<std::vector<uint64_t>> before_;  // [blocks] samples of the modality before each block
 
   // The blocks looked through last, as a shuffled order comes back to them at random.

@@ -140,7 +140,19 @@ std::string Neighbours::category(uint64_t id) const {
 
 const std::map<std::string, uint64_t>& Neighbours::category_sizes() const {
   std::call_once(impl_->counted, [this] {
-    for (uint64_t id = 0; id < impl_->dataset->size(); ++id) ++impl_->sizes[category(id)];
+    for (size_t shard = 0; shard < impl_->places.size(); ++shard) {
+      const Place& place = impl_->places[shard];
+      const uint64_t size = impl_->dataset->shard_index(static_cast<uint32_t>(shard)).size();
+      if (place.source < 0) {
+        for (uint64_t id = impl_->first[shard]; id < impl_->first[shard] + size; ++id) ++impl_->sizes[category(id)];
+        continue;
+      }
+      const NeighbourFile& file = *impl_->sources[static_cast<size_t>(place.source)].file;
+      std::vector<uint64_t> counts(file.about().categories.size(), 0);
+      for (uint64_t row = place.first_row; row < place.first_row + size; ++row) ++counts[file.row(row).category];
+      for (size_t c = 0; c < counts.size(); ++c)
+        if (counts[c] > 0) impl_->sizes[file.about().categories[c]] += counts[c];
+    }
   });
   return impl_->sizes;
 }

@@ -76,7 +76,7 @@ bool SampleAssembler::is_conversation(const ShardSample& sample) const {
 // The file of a captioned sample that stands for the template's mark of `m`; nullptr without mark or file.
 const ShardMember* SampleAssembler::member_for(const ShardSample& sample, Modality m) const {
   if (m == Modality::kText || !template_.has(m)) return nullptr;
-  if (m == Modality::kImage) return sample.picture();
+  if (m == Modality::kImage && sample.picture()) return sample.picture();
   for (const ShardMember& member : sample.members)
     if (media_of_extension(member.extension) == m) return &member;
   return nullptr;
@@ -94,11 +94,32 @@ PerModality<uint64_t> SampleAssembler::media_of(const ShardSample& sample) const
   return counts;
 }
 
-Modality SampleAssembler::modality(uint64_t id) const {
-  const PerModality<uint64_t> media = media_of(dataset_->sample(id));
-  for (Modality m : {Modality::kVideo, Modality::kImage, Modality::kAudio})
-    if (media[m] > 0) return m;
+// The costliest medium among those that media_of() counts.
+Modality SampleAssembler::counted_as(SampleKind kind) const {
+  const bool conversation = (kind & kKindJsonAlone) && options_.conversations && options_.caption == "txt" && dataset_->has_conversations();
+  for (const auto& [m, bit] : {std::pair(Modality::kVideo, kKindVideo), {Modality::kImage, kKindImage}, {Modality::kAudio, kKindAudio}})
+    if ((kind & bit) && (conversation ? takes(m) : template_.has(m))) return m;
   return Modality::kText;
+}
+
+Modality SampleAssembler::modality(uint64_t id) const { return counted_as(dataset_->kind(id)); }
+
+std::vector<ModalityBlock> SampleAssembler::modality_blocks() const {
+  PerModality<std::vector<SampleKind>> kinds;
+  for (SampleKind kind = 0; kind < kSampleKinds; ++kind) kinds[counted_as(kind)].push_back(kind);
+  std::vector<ModalityBlock> blocks;
+  for (uint32_t shard = 0; shard < dataset_->shard_count(); ++shard) {
+    const ShardIndex& index = dataset_->shard_index(shard);
+    for (uint64_t b = 0; b < index.blocks(); ++b) {
+      const SampleKindCounts counts = index.kind_counts(b);
+      ModalityBlock block;
+      block.size = static_cast<uint32_t>(std::min(ShardIndex::kBlock, index.size() - b * ShardIndex::kBlock));
+      for (Modality m : kAllModalities)
+        for (SampleKind kind : kinds[m]) block.counts[m] += counts[kind];
+      blocks.push_back(block);
+    }
+  }
+  return blocks;
 }
 
 SampleCost SampleAssembler::cost(uint64_t id) const {

@@ -21,6 +21,7 @@
 #include "io/dataset.h"
 #include "io/micro_batch.h"
 #include "io/modality.h"
+#include "io/modality_index.h"
 #include "io/tokenizer.h"
 
 namespace mso {
@@ -100,6 +101,7 @@ class SampleAssembler {
   // From the index alone.
   SampleCost cost(uint64_t id) const;
   Modality modality(uint64_t id) const;
+  std::vector<ModalityBlock> modality_blocks() const;  // of all samples, from the counts in the index
   // Upper bound of the bytes a decoded sample takes, for memory limits.
   uint64_t decoded_bytes(uint64_t id) const;
   // Reads and decodes, pixels into memory of `pool` where one is given. Throws BadSampleError, and nothing else for
@@ -115,6 +117,7 @@ class SampleAssembler {
   using Members = std::vector<const ShardMember*>;
   bool takes(Modality m) const { return m == Modality::kImage || (m != Modality::kText && decoders_[m].decode); }
   bool is_conversation(const ShardSample& sample) const;
+  Modality counted_as(SampleKind kind) const;
   const ShardMember* member_for(const ShardSample& sample, Modality m) const;
   PerModality<uint64_t> media_of(const ShardSample& sample) const;
   std::vector<std::byte> read_media(uint64_t id, const ShardMember& member, const char* what) const;

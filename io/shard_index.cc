@@ -27,6 +27,7 @@ constexpr std::array<std::string_view, 11> kAudioExtensions = {"wav", "flac", "o
 
 // Layout of an .idx file, little endian; tables stand one behind the other in this order:
 //   header    see Header; its last 8 bytes are XXH3 of those before them
+//   blocks    [⌈samples / kBlock⌉] × SampleKindCounts; in the header's blocks_checksum, not in body_checksum
 //   samples   [samples] × SampleRow
 //   members   [members] × MemberRow, those of a sample side by side
 //   media     [media] × MediaRow, of samples that have any
@@ -36,7 +37,7 @@ constexpr std::array<std::string_view, 11> kAudioExtensions = {"wav", "flac", "o
 //   strings
 static_assert(std::endian::native == std::endian::little, "rows are copied from the file as they stand");
 constexpr char kMagic[8] = {'M', 'S', 'O', 'I', 'D', 'X', '\r', '\n'};
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr uint32_t kNoEndMark = 1, kTrailingData = 2, kConversations = 4;
 constexpr uint32_t kMostTextBytes = 4096;
 
@@ -46,16 +47,16 @@ struct Header {
   uint64_t tar_size, tar_fingerprint;
   int64_t tar_changed_ns;
   uint64_t samples, members, media, lineages, labels, extensions, string_bytes;
-  uint64_t body_checksum, header_checksum;
+  uint64_t body_checksum, blocks_checksum, header_checksum;
 };
-static_assert(sizeof(Header) == 112);
+static_assert(sizeof(Header) == 120);
 struct SampleRow {
   uint32_t first_member, key_offset;
   uint16_t key_size, members;
   uint16_t picture_width, picture_height;
   uint32_t text_bytes, text_code_points, flags;
   uint32_t lineage, media;  // number of a row plus 1; 0: none
-  uint8_t modalities, reserved[3];
+  uint8_t modalities, kind, reserved[2];
 };
 static_assert(sizeof(SampleRow) == 40);
 struct MemberRow {
@@ -97,6 +98,15 @@ const MemberOf<Text>* first_of(const SampleOf<Text>& sample, const std::array<st
 template <size_t N>
 bool one_of(const std::array<std::string_view, N>& list, std::string_view extension) {
   return std::find(list.begin(), list.end(), extension) != list.end();
+}
+
+SampleKind kind_of(const SampleDraft& sample) {
+  SampleKind kind = !sample.find("txt") && sample.find("json") ? kKindJsonAlone : 0;
+  for (const MemberDraft& member : sample.members) {
+    const uint8_t held = modality_of_extension(member.extension);
+    kind |= held == kHasImage ? kKindImage : held == kHasVideo ? kKindVideo : held == kHasAudio ? kKindAudio : 0;
+  }
+  return kind;
 }
 
 // The strings of an index that is being made; each different one of a table is stored once.
@@ -195,7 +205,8 @@ std::string IndexDraft::serialize() const {
   TextTable labels(strings), extensions(strings);
   std::map<Lineage, uint32_t> lineages;
   std::string sample_rows, member_rows, media_rows, lineage_rows;
-  uint64_t members = 0, media = 0;
+  std::vector<SampleKindCounts> block_rows;
+  uint64_t members = 0, media = 0, numbered = 0;
   auto number_of_label = [&](const std::string& text) { return text.empty() ? 0 : labels.number(text) + 1; };
   for (const SampleDraft& sample : samples) {
     SampleRow out{};
@@ -211,6 +222,9 @@ std::string IndexDraft::serialize() const {
     out.text_code_points = sample.text_code_points;
     out.flags = sample.flags;
     out.modalities = sample.modalities;
+    out.kind = kind_of(sample);
+    if (numbered++ % ShardIndex::kBlock == 0) block_rows.emplace_back();
+    ++block_rows.back()[out.kind];
     if (sample.lineage != Lineage{}) {
       const Lineage& l = sample.lineage;
       const auto [at, fresh] = lineages.try_emplace(l, static_cast<uint32_t>(lineages.size() + 1));
@@ -254,10 +268,12 @@ std::string IndexDraft::serialize() const {
   header.extensions = extensions.size();
   header.string_bytes = strings.bytes().size();
   header.body_checksum = hash64(body);
+  header.blocks_checksum = hash64(block_rows.data(), block_rows.size() * sizeof(SampleKindCounts));
   header.header_checksum = hash64(&header, offsetof(Header, header_checksum));
   std::string out;
-  out.reserve(sizeof header + body.size());
+  out.reserve(sizeof header + block_rows.size() * sizeof(SampleKindCounts) + body.size());
   put(out, header);
+  for (const SampleKindCounts& counts : block_rows) put(out, counts);
   return out + body;
 }
 
@@ -325,6 +341,8 @@ void ShardIndex::read_header() {
     rest.remove_prefix(table.size());
     return table;
   };
+  block_table_ = take(blocks(), sizeof(SampleKindCounts));
+  if (hash64(block_table_.data(), block_table_.size()) != header.blocks_checksum) refuse("wrong checksum");
   sample_table_ = take(samples_, sizeof(SampleRow));
   member_table_ = take(members_, sizeof(MemberRow));
   media_table_ = take(media_, sizeof(MediaRow));
@@ -338,7 +356,7 @@ void ShardIndex::read_header() {
 void ShardIndex::verify() const {
   int state = verified_.load(std::memory_order_acquire);
   if (state == 0) {  // several threads at once do the work twice, with the same result
-    state = hash64(bytes_.data() + sizeof(Header), bytes_.size() - sizeof(Header)) == checksum_ ? 1 : 2;
+    state = hash64(sample_table_.data(), bytes_.size() - sizeof(Header) - block_table_.size()) == checksum_ ? 1 : 2;
     verified_.store(state, std::memory_order_release);
   }
   if (state == 2) refuse("wrong checksum");
@@ -355,6 +373,17 @@ std::string_view ShardIndex::label(uint32_t number) const {
   if (number > labels_) refuse("label outside the file");
   const auto at = row<TextRow>(label_table_, number - 1);
   return text(at.offset, at.size);
+}
+
+SampleKindCounts ShardIndex::kind_counts(uint64_t block) const {
+  if (block >= blocks()) refuse("no such block");
+  return row<SampleKindCounts>(block_table_, block);
+}
+
+SampleKind ShardIndex::kind(uint64_t i) const {
+  verify();
+  if (i >= samples_) refuse("no such sample");
+  return static_cast<uint8_t>(sample_table_[i * sizeof(SampleRow) + offsetof(SampleRow, kind)]) % kSampleKinds;
 }
 
 ShardSample ShardIndex::sample(uint64_t i) const {

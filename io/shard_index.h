@@ -3,6 +3,7 @@
 // node; samples are views into it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -29,6 +30,15 @@ constexpr uint32_t kSampleUnusable = kSampleDuplicateMember | kSampleTruncated |
 
 // What a sample holds, by the extensions of its members.
 enum ModalityBit : uint8_t { kHasText = 1, kHasImage = 2, kHasVideo = 4, kHasAudio = 8 };
+
+// What a sample can be counted as, whatever the model takes: SampleKind's bits.
+enum SampleKindBit : uint8_t {
+  kKindImage = 1, kKindVideo = 2, kKindAudio = 4,  // it has a file of this
+  kKindJsonAlone = 8,                              // it has a .json and no .txt: a conversation, where the data has such
+};
+using SampleKind = uint8_t;
+inline constexpr size_t kSampleKinds = 16;
+using SampleKindCounts = std::array<uint16_t, kSampleKinds>;  // of the samples of a block
 
 // Where a sample comes from, for lineage: from its .json where that says so, the category else from the folder of its
 // key. Empty: not known.
@@ -136,15 +146,22 @@ class ShardIndex {
   bool end_mark() const { return end_mark_; }
   bool trailing_data() const { return trailing_data_; }
   bool has_conversations() const { return has_conversations_; }  // a sample with kSampleConversation
-  // XXH3 of everything but the header: what a side file (embeddings, neighbours) belongs to.
+  // XXH3 of all tables but the blocks' counts: what a side file (embeddings, neighbours) belongs to.
   uint64_t checksum() const { return checksum_; }
   bool mapped() const { return mapping_ != nullptr; }
   uint64_t bytes() const { return bytes_.size(); }
+
+  // Samples in blocks of kBlock, the last one shorter, and how many of each kind a block has: counted when the index was
+  // made and covered by the header's checksum, so that opening a data set walks no samples.
+  static constexpr uint64_t kBlock = 4096;
+  uint64_t blocks() const { return (samples_ + kBlock - 1) / kBlock; }
+  SampleKindCounts kind_counts(uint64_t block) const;
 
   // Error (kBadData) where the content does not fit its checksum. Remembered: reading it all happens once.
   void verify() const;
   // verify()s first. Error (kBadData) for a number outside the file or the tar, and for i ≥ size().
   ShardSample sample(uint64_t i) const;
+  SampleKind kind(uint64_t i) const;  // the same checks; much faster
   // Every sample again as when the index was made.
   IndexDraft draft() const;
 
@@ -159,7 +176,7 @@ class ShardIndex {
   void* mapping_ = nullptr;
   std::string_view bytes_;
   uint64_t samples_ = 0, members_ = 0, extensions_ = 0, labels_ = 0, lineages_ = 0, media_ = 0;
-  std::string_view sample_table_, member_table_, extension_table_, label_table_, lineage_table_, media_table_, strings_;
+  std::string_view block_table_, sample_table_, member_table_, extension_table_, label_table_, lineage_table_, media_table_, strings_;
   uint64_t tar_size_ = 0, tar_fingerprint_ = 0, checksum_ = 0;
   int64_t tar_changed_ns_ = 0;
   bool end_mark_ = true, trailing_data_ = false, has_conversations_ = false;

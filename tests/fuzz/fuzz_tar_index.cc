@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +20,7 @@
 namespace {
 
 // Offsets of the header's fields (io/shard_index.cc).
-constexpr size_t kHeaderBytes = 112, kBodyChecksumAt = 96, kHeaderChecksumAt = 104;
+constexpr size_t kHeaderBytes = 120, kSamplesAt = 40, kBodyChecksumAt = 96, kBlocksChecksumAt = 104, kHeaderChecksumAt = 112;
 
 void check(const mso::IndexDraft& index) {
   for (const mso::SampleDraft& sample : index.samples) {
@@ -45,8 +46,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (data[0] % 2 == 1) {
       std::string bytes(reinterpret_cast<const char*>(data + 1), size - 1);
       if (data[0] % 4 == 3 && bytes.size() >= kHeaderBytes) {
-        const uint64_t body = mso::hash64(std::string_view(bytes).substr(kHeaderBytes));
+        uint64_t samples = 0;
+        std::memcpy(&samples, bytes.data() + kSamplesAt, 8);
+        const std::string_view tables = std::string_view(bytes).substr(kHeaderBytes);
+        const size_t blocks_end = std::min<uint64_t>(tables.size(), (samples / 4096 + (samples % 4096 > 0)) * 32);
+        const uint64_t blocks = mso::hash64(tables.substr(0, blocks_end)), body = mso::hash64(tables.substr(blocks_end));
         std::memcpy(bytes.data() + kBodyChecksumAt, &body, 8);
+        std::memcpy(bytes.data() + kBlocksChecksumAt, &blocks, 8);
         const uint64_t header = mso::hash64(std::string_view(bytes).substr(0, kHeaderChecksumAt));
         std::memcpy(bytes.data() + kHeaderChecksumAt, &header, 8);
       }

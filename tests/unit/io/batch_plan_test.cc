@@ -193,7 +193,13 @@ TEST(SampleOrder, AMixtureIsExactInEveryBlockAndEachPartHasItsEpochs) {
 
 TEST(ModalityIndex, FindsTheKthOfEachModality) {
   const auto modality_of = [](uint64_t id) { return static_cast<Modality>((id * id + id / 7) % 4); };
-  const ModalityIndex index(20'000, modality_of);
+  std::vector<ModalityBlock> blocks;  // of odd sizes, some empty
+  for (uint64_t id = 0, k = 0; id < 20'000; ++k) {
+    ModalityBlock& block = blocks.emplace_back();
+    block.size = static_cast<uint32_t>(std::min<uint64_t>(20'000 - id, k % 5 == 0 ? 0 : k * 37 % 4096 + 1));
+    for (uint64_t end = id + block.size; id < end; ++id) ++block.counts[modality_of(id)];
+  }
+  const ModalityIndex index(blocks, modality_of);
   PerModality<uint64_t> k;
   for (uint64_t id = 0; id < 20'000; ++id) {
     const Modality m = modality_of(id);
@@ -206,7 +212,18 @@ TEST(ModalityIndex, FindsTheKthOfEachModality) {
   }
   PerModality<uint64_t> recipe;
   recipe[Modality::kVideo] = 1;
-  EXPECT_THROW(SampleOrder::recipe(std::make_shared<ModalityIndex>(3, [](uint64_t) { return Modality::kText; }), recipe, 1), Error);
+  std::vector<ModalityBlock> one_kind(1);
+  one_kind[0].size = one_kind[0].counts[Modality::kText] = 3;
+  EXPECT_THROW(SampleOrder::recipe(std::make_shared<ModalityIndex>(one_kind, [](uint64_t) { return Modality::kText; }), recipe, 1), Error);
+}
+
+TEST(ModalityIndex, RefusesCountsThatTheSamplesDoNotBear) {
+  std::vector<ModalityBlock> blocks(2);
+  for (ModalityBlock& block : blocks) block.size = 10, block.counts[Modality::kImage] = 4, block.counts[Modality::kText] = 6;
+  const ModalityIndex index(blocks, [](uint64_t id) { return id < 14 ? Modality::kImage : Modality::kText; });
+  EXPECT_EQ(index.select(Modality::kImage, 7), 13u);
+  EXPECT_THROW(index.select(Modality::kImage, 0), Error);
+  EXPECT_THROW(index.select(Modality::kText, 1), Error);
 }
 
 TEST(SampleOrder, ChangesWithSeedAndEpoch) {

@@ -45,6 +45,75 @@ TEST_F(AssemblerTest, PutsTheImageBeforeTheCaptionAndLearnsTheCaptionOnly) {
   EXPECT_GE(assembler->cost(0).text, 4);
 }
 
+// A member named as those of conversations are stands for the mark too where there is no ordinary picture.
+TEST_F(AssemblerTest, TakesAPictureUnderAConversationsName) {
+  const auto assembler = with(TarBytes().file("a.image1.png", fake_picture(5, 5, 3)).file("a.txt", "Hi"));
+  EXPECT_EQ(assembler->modality(0), Modality::kImage);
+  EXPECT_EQ(assembler->assemble(0).counts[Modality::kImage], 1u);
+}
+
+// Shards longer and shorter than a block of the index; what the blocks count is what each sample is trained on as.
+TEST_F(AssemblerTest, TheIndexCountsModalitiesOfEverySample) {
+  std::vector<std::string> media = {"", ".png", ".mp4", ".ogg", ".image1.jpg", ".seg.png", ".flac"};
+  uint64_t number = 0;
+  for (const int samples : {5000, 3, 4096}) {
+    TarBytes tar;
+    for (int i = 0; i < samples; ++i, ++number) {
+      const std::string key = "k" + std::to_string(number);
+      for (size_t k = 0; k < media.size(); ++k)
+        if (!media[k].empty() && number % (2 * k + 3) == 0) tar.file(key + media[k], "x");
+      tar.file(key + (number % 11 == 0 ? ".json" : ".txt"), number % 22 == 0 ? R"({"messages": []})" : "{}");
+      if (number % 13 == 0) tar.file(key + ".json", "{}");
+    }
+    test::write_text(folder_ / ("s" + std::to_string(samples) + ".tar"), tar.end());
+  }
+  const auto data = Dataset::open({folder_.string()});
+  ASSERT_EQ(data->size(), 9099u);
+  const std::shared_ptr<const Tokenizer> bytes = load_tokenizer("bytes");
+  PerModality<MediaDecoder> others;
+  for (Modality m : {Modality::kVideo, Modality::kAudio}) {
+    others[m].token = m == Modality::kVideo ? 260 : 261;
+    others[m].decode = [](std::span<const std::byte>, const std::string&, BufferPool*) { return DecodedMedia{}; };
+  }
+  const auto has = [&](const ShardSample& sample, Modality m) {
+    return std::ranges::any_of(sample.members, [&](const ShardMember& member) { return media_of_extension(member.extension) == m; });
+  };
+  for (const std::string text_template : {"{caption}", "<image>{caption}", "<video><audio>{caption}", "<video><image><audio>{caption}"})
+    for (const bool chat : {false, true}) {
+      AssemblerOptions options;
+      options.text_template = text_template;
+      options.image_token = kImage;
+      options.caption = chat ? "txt" : "/caption";
+      if (chat)
+        options.conversations = std::make_shared<const ConversationEncoder>(bytes, ChatTemplate("{{ messages }}", "t", "{}"), ConversationOptions());
+      const SampleAssembler assembler(data, bytes, test::stub_decoder(), options, others);
+      PerModality<uint64_t> expected, counted;
+      for (uint64_t id = 0; id < data->size(); ++id) {
+        const ShardSample sample = data->sample(id);
+        const bool talks = chat && sample.find("json") && !sample.find("txt");
+        Modality kind = Modality::kText;
+        for (const auto& [m, mark] : {std::pair(Modality::kAudio, "<audio>"), {Modality::kImage, "<image>"}, {Modality::kVideo, "<video>"}})
+          if (has(sample, m) && (talks || text_template.find(mark) != std::string::npos)) kind = m;
+        ASSERT_EQ(assembler.modality(id), kind) << text_template << " " << sample.key;
+        ++expected[kind];
+      }
+      const std::vector<ModalityBlock> blocks = assembler.modality_blocks();
+      ASSERT_EQ(blocks.size(), 4u);  // 5000 in two, 3, 4096, by the names of the shards
+      uint64_t size = 0;
+      for (const ModalityBlock& block : blocks) {
+        size += block.size;
+        uint64_t sum = 0;
+        for (Modality m : kAllModalities) counted[m] += block.counts[m], sum += block.counts[m];
+        EXPECT_EQ(sum, block.size);
+      }
+      EXPECT_EQ(size, data->size());
+      EXPECT_EQ(counted, expected) << text_template << chat;
+      const ModalityIndex index(blocks, [&](uint64_t id) { return assembler.modality(id); });
+      PerModality<uint64_t> k;
+      for (uint64_t id = 0; id < data->size(); ++id) ASSERT_EQ(index.select(assembler.modality(id), k[assembler.modality(id)]++), id);
+    }
+}
+
 TEST_F(AssemblerTest, TextOnlySamplesLeaveTheMarkOut) {
   AssemblerOptions options;
   options.text_template = "USER: <image>\nASSISTANT: {caption}";
