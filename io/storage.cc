@@ -427,7 +427,7 @@ Storage::Storage(StorageOptions options) : impl_(std::make_shared<Impl>(std::mov
     }
   };
   impl.ahead = std::make_shared<ReadAhead>(impl.cache, impl.options.read_deadline_s, std::move(work));
-  impl.tender = std::jthread([&impl] { impl.tend(); });
+  impl.tender = std::jthread([shared = impl_] { shared->tend(); });
 }
 
 Storage::~Storage() {
@@ -436,7 +436,11 @@ Storage::~Storage() {
     impl_->stop = true;
     impl_->tend_now.notify_all();
   }
-  impl_->tender.join();
+  // What it asks for the ids of coming steps may hold the data set for a moment, and with it the last share of this.
+  if (impl_->tender.get_id() == std::this_thread::get_id())
+    impl_->tender.detach();
+  else
+    impl_->tender.join();
 }
 
 const StorageOptions& Storage::options() const { return impl_->options; }

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <future>
 #include <map>
 #include <mutex>
 #include <random>
@@ -316,6 +317,26 @@ TEST_F(StorageTest, AFullCacheNeverStopsAnything) {
     std::this_thread::sleep_for(10ms);
   }
   EXPECT_TRUE(told);
+}
+
+// A loader's end leaves the data set to whoever asks it last; that may be the storage's own thread.
+TEST_F(StorageTest, EndsOnItsOwnThread) {
+  options_.cache_path = (folder_ / "cache").string();
+  options_.cache_bytes = 4 << 20;
+  auto storage = std::make_shared<Storage>(options_);
+  storage->add_shard({"main", "a.tar", content_.size(), fingerprint(), 77});
+  std::promise<void> alone, ended;
+  auto held = std::make_shared<std::shared_ptr<Storage>>(storage);
+  storage->follow([held, &alone, &ended, once = std::make_shared<bool>(false)](uint64_t) {
+    if (std::exchange(*once, true)) return std::vector<ShardRange>();
+    alone.get_future().wait();
+    held->reset();
+    ended.set_value();
+    return std::vector<ShardRange>();
+  });
+  storage.reset();
+  alone.set_value();
+  ended.get_future().wait();
 }
 
 TEST_F(StorageTest, ClosingWithAReadThatHangs) {
