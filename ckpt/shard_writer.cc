@@ -22,7 +22,7 @@ StateView view_for_level(const StateView& view, SnapshotLevel level, bool optimi
   }
   for (const auto& [name, text] : view.records) {
     if (name == "update") continue;
-    if (level == SnapshotLevel::kL0 && name == "tokenizer") continue;
+    if (level == SnapshotLevel::kL0 && (name == "tokenizer" || name == "model_files")) continue;
     if (level != SnapshotLevel::kL2 && name == "ledger") continue;
     part.records.emplace(name, text);
   }

@@ -152,6 +152,52 @@ std::optional<std::pair<std::string, std::string>> ChatTemplate::find(const fs::
   return {};
 }
 
+// Names become names of files where a model is exported.
+static bool is_template_name(const std::string& name) {
+  return !name.empty() && name.size() <= 64 && name[0] != '.' &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") == std::string::npos;
+}
+
+std::map<std::string, std::string> ChatTemplate::all(const fs::path& folder, const std::string& config_text) {
+  std::map<std::string, std::string> sources;
+  auto add_named = [&](const std::string& text, const std::string& name) {
+    const ordered_json config = parse(text, name);
+    if (!config.is_object() || !config.contains("chat_template")) return;
+    const ordered_json& given = config["chat_template"];
+    auto add = [&](const std::string& key, const ordered_json& source) {
+      if (is_template_name(key) && source.is_string()) sources.emplace(key, source.get<std::string>());
+    };
+    if (given.is_array()) {
+      for (const auto& item : given)
+        if (item.is_object() && item.contains("name") && item["name"].is_string() && item.contains("template"))
+          add(item["name"].get<std::string>(), item["template"]);
+    } else if (given.is_object()) {
+      for (const auto& [key, source] : given.items()) add(key, source);
+    } else {
+      add("default", given);
+    }
+  };
+  auto quietly = [](auto&& body) {
+    try {
+      body();
+    } catch (const Error&) {
+    }
+  };
+  std::error_code ignored;
+  if (!folder.empty() && fs::is_directory(folder, ignored)) {
+    if (fs::exists(folder / "chat_template.jinja", ignored))
+      quietly([&] { sources.emplace("default", read_file(folder / "chat_template.jinja", kMaxFile)); });
+    fs::directory_iterator it(folder / "additional_chat_templates", ignored);
+    for (; !ignored && it != fs::directory_iterator(); it.increment(ignored))
+      if (const std::string name = it->path().stem().string(); it->path().extension() == ".jinja" && is_template_name(name))
+        quietly([&] { sources.emplace(name, read_file(it->path(), kMaxFile)); });
+    for (const char* name : {"chat_template.json", "processor_config.json", "tokenizer_config.json"})
+      if (fs::exists(folder / name, ignored)) quietly([&] { add_named(read_file(folder / name, kMaxFile), name); });
+  }
+  if (!config_text.empty()) quietly([&] { add_named(config_text, "tokenizer_config.json"); });
+  return sources;
+}
+
 ChatTemplate ChatTemplate::load(const fs::path& folder, const std::string& which) {
   std::error_code ignored;
   auto found = find(folder, which);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,9 @@ class ChatTemplate {
   // The source of load(), and the file it is from; nothing where there is none.
   static std::optional<std::pair<std::string, std::string>> find(const std::filesystem::path& folder,
                                                                  const std::string& which = "default");
+  // The sources of all templates by name, "default" first among them: of the folder, and what that lacks of the text of a
+  // tokenizer_config.json. Nothing of files that cannot be read.
+  static std::map<std::string, std::string> all(const std::filesystem::path& folder, const std::string& config_text);
   // From the text of a tokenizer_config.json; nothing where it has none.
   static std::optional<ChatTemplate> of_config(const std::string& config_text, const std::string& name,
                                                const std::string& which = "default");

@@ -43,10 +43,10 @@ class Renderer {
   }
 
   void run(const Block& block, const JinjaTemplate::Variables& variables) {
-    auto globals = std::make_shared<Scope>();
+    auto globals = make_flat<Scope>();
     define_functions(*globals);
     for (const auto& [name, value] : variables) globals->set(name, value);
-    auto root = std::make_shared<Scope>();
+    auto root = make_flat<Scope>();
     root->parent = globals;
     execute(block, root, out_.text);
   }
@@ -91,7 +91,7 @@ class Renderer {
                 }));
     auto made = namespaces_;
     globals.set("namespace", Value::function("namespace", [made](Context& c, Arguments& a) -> Value {
-                  auto space = std::make_shared<Namespace>();
+                  auto space = make_flat<Namespace>();
                   auto add = [&](const std::string& name, Value value) {
                     if (name.starts_with('_')) c.fail("an attribute of a namespace begins with _: " + name);
                     space->items.emplace_back(name, std::move(value));
@@ -280,7 +280,7 @@ class Renderer {
 
   ScopePtr inner(const ScopePtr& parent) {
     context_.spend(1);
-    auto scope = std::make_shared<Scope>();
+    auto scope = make_flat<Scope>();
     scope->parent = parent;
     return scope;
   }
@@ -343,7 +343,7 @@ class Renderer {
     const Value values = evaluate(*node.expression, scope);
     List storage;
     const List& found = iterate(context_, values, storage);
-    auto items = std::make_shared<List>();
+    auto items = make_flat<List>();
     for (const Value& value : found) {
       if (node.condition) {
         ScopePtr trial = inner(scope);
@@ -357,7 +357,7 @@ class Renderer {
       ScopePtr own = inner(scope);
       return execute(node.otherwise, own, out);
     }
-    auto loop = std::make_shared<Loop>();
+    auto loop = make_flat<Loop>();
     loop->items = items;
     Flow flow = Flow::kNormal;
     for (; loop->index < items->size() && flow != Flow::kBreak; ++loop->index) {

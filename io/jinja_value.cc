@@ -10,6 +10,27 @@
 
 namespace mso::jinja {
 
+void delete_flat(void* object, void (*destroy)(void*)) noexcept {
+  struct Waiting {
+    void* object;
+    void (*destroy)(void*);
+  };
+  thread_local std::vector<Waiting>* open = nullptr;  // of the call further out that deletes
+  if (open) {
+    open->push_back({object, destroy});
+    return;
+  }
+  std::vector<Waiting> waiting;
+  open = &waiting;
+  destroy(object);
+  while (!waiting.empty()) {
+    const Waiting next = waiting.back();
+    waiting.pop_back();
+    next.destroy(next.object);
+  }
+  open = nullptr;
+}
+
 void Context::fail(const std::string& what, const std::string& hint) const {
   throw Error(what, name_ + " line " + std::to_string(line), hint, ExitCode::kBadData);
 }

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -17,6 +18,19 @@ namespace mso::jinja {
 class Context;
 class Value;
 using List = std::vector<Value>;
+
+// delete, but what the object alone keeps alive is deleted after it, not within it: a value may hold a value a million deep (a template
+// that wraps a list in a list for each turn of a loop), and calls nested as deep would overflow the stack.
+void delete_flat(void* object, void (*destroy)(void*)) noexcept;
+
+// std::make_shared for everything that values hold.
+template <typename T, typename... Arguments>
+std::shared_ptr<T> make_flat(Arguments&&... arguments) {
+  using Plain = std::remove_const_t<T>;
+  return std::shared_ptr<T>(new Plain{std::forward<Arguments>(arguments)...}, [](T* object) {
+    delete_flat(const_cast<Plain*>(object), [](void* plain) { delete static_cast<Plain*>(plain); });
+  });
+}
 
 // `why`: what a use of it as more than an empty text complains about.
 struct Undefined {
@@ -79,11 +93,11 @@ class Value {
     return Value(Storage(Undefined{std::make_shared<const std::string>(std::move(why))}));
   }
   static Value list(List items, Sequence::Kind kind = Sequence::kList) {
-    return Value(Storage(std::make_shared<const Sequence>(Sequence{kind, std::move(items), false})));
+    return Value(Storage(make_flat<const Sequence>(kind, std::move(items), false)));
   }
-  static Value dict(Dict dict) { return Value(Storage(std::make_shared<const Dict>(std::move(dict)))); }
+  static Value dict(Dict dict) { return Value(Storage(make_flat<const Dict>(std::move(dict)))); }
   static Value function(std::string name, std::function<Value(Context&, Arguments&)> call) {
-    return Value(Storage(std::make_shared<const Callable>(Callable{std::move(name), std::move(call)})));
+    return Value(Storage(make_flat<const Callable>(std::move(name), std::move(call))));
   }
   static Value from_json(const nlohmann::ordered_json& json);
 

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <set>
 
 #include "base/error.h"
@@ -37,6 +39,7 @@ class CpuPreparation : public Preparation {
     request_ = *step.request.cpus;
     use_cgroups_ = step.arguments.decoder_cgroups;
     io_priority_ = step.arguments.io_priority;
+    decoder_nice_ = step.arguments.decoder_nice;
     const std::optional<NodeFacts> facts = load_node_facts(step.run.path() / "node-facts");
     cpus_ = facts ? facts->cpus : read_cpus_sysfs();
     if (facts) gpu_numa_ = numa_of_gpus(facts->gpus, step_gpu_indices(step.variables));
@@ -46,6 +49,7 @@ class CpuPreparation : public Preparation {
     }
     step_cores_ = static_cast<int>(parse_cpu_list(step.facts.step_cores).value_or(CpuSet{}).size());
     step.log.push_back({"cpus", format_cpu_request(request_)});
+    if (decoder_nice_) step.log.push_back({"decoder_nice", std::to_string(*decoder_nice_)});
     // What can be seen before the tasks are there is refused before they are.
     const int needed = request_.image + request_.video + static_cast<int>(step.facts.local_tasks);
     if (prod_ && step_cores_ > 0 && needed > step_cores_)
@@ -63,6 +67,12 @@ class CpuPreparation : public Preparation {
     const TaskCpus mine = plan_for(facts, local_id, cpuset_of(*parent), true).tasks.at(local_id);
     make_decoder_cgroups(mounts, *parent, child_name(local_id), mine.image, mine.video, facts.uid,
                          static_cast<int>(facts.local_tasks));
+  }
+
+  // Still as root: the user's threads may then do it themselves. How far is the admin's word alone.
+  void enter_task_privileged(TaskContext& task) override {
+    if (on_ && decoder_nice_ && !permit_nice(*decoder_nice_))
+      task.notes.push_back("decoder threads keep their priority: RLIMIT_NICE for nice " + std::to_string(*decoder_nice_) + ": " + std::strerror(errno));
   }
 
   void enter_task(TaskContext& task) override {
@@ -173,6 +183,7 @@ class CpuPreparation : public Preparation {
   double remove_budget_s_ = kRemoveBudgetS;
   CpuRequest request_;
   std::string io_priority_;
+  std::optional<int> decoder_nice_;
   std::vector<CpuFact> cpus_;
   std::vector<int> gpu_numa_;  // of the step's GPUs, in their order
   TaskPlace place_;

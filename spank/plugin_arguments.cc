@@ -90,6 +90,15 @@ const std::vector<Argument>& known_arguments() {
          return true;
        },
        "be:0 to be:7"},
+      {"decoder-nice",
+       [](auto& v, auto& a) {
+         a.decoder_nice.reset();
+         if (v == "no") return true;
+         const auto below = v.starts_with('-') ? parse_small_number(std::string_view(v).substr(1), 1, 20) : std::nullopt;
+         if (below) a.decoder_nice = -static_cast<int>(*below);
+         return below.has_value();
+       },
+       "no, or -20 to -1"},
       {"nvme-lane-rate", [](auto& v, auto& a) { return set_size(v, a.nvme_lane_rate); },
        "bytes a second from 1M to 16T"},
       {"io-weight",

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct PluginArguments {
   bool decoder_cgroups = false;       // decoder-cgroups=yes|no
   bool mps = false;                   // mps=yes|no
   std::string io_priority;            // io-priority=be:0…7
+  std::optional<int> decoder_nice;    // decoder-nice=no|-20…-1: how low tasks with decoder CPUs may set nice; none: as Slurm starts them
   uint64_t nvme_lane_rate = 0;        // nvme-lane-rate=SIZE: bytes a second of a reserved lane; 0: no limit
   int io_weight = 0;                  // io-weight=1…10000; 0: left alone
   RequestSource defaults;             // snapshot= gpu-slices= cpus= nvme= check=: where a job says nothing

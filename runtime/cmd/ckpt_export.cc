@@ -33,6 +33,22 @@ std::shared_ptr<const Tokenizer> exported_tokenizer(const StoredState& state, co
   return parse_tokenizer(record(state, "tokenizer"), record(state, "tokenizer_config"), "the snapshot's tokenizer");
 }
 
+// The record of model_files(). Level 0 and earlier versions have none: then what the configuration names holds today.
+nlohmann::json exported_files(const StoredState& state, const Config& config) {
+  if (state.records.contains("model_files")) return nlohmann::json::parse(record(state, "model_files"));
+  const ModelInputs inputs = check_model_inputs(config);
+  return nlohmann::json::parse(model_files(config, *inputs.tokenizer, inputs.samples.conversations.get()));
+}
+
+// tokenizer_config.json with the tokens that templates write, also where the model's folder had them in another file.
+std::string with_special_tokens(const Tokenizer& tokenizer) {
+  auto config = tokenizer.config_text().empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(tokenizer.config_text());
+  for (const auto& [name, id] : {std::pair("bos_token", tokenizer.bos_id()), {"eos_token", tokenizer.eos_id()}})
+    if (const auto token = id ? tokenizer.token(*id) : std::nullopt; token && (!config.contains(name) || config[name].is_null()))
+      config[name] = *token;
+  return config.dump();
+}
+
 }  // namespace
 
 // What transformers' class does not know.
@@ -77,7 +93,11 @@ std::string export_state(const StoredState& state, const std::filesystem::path& 
                 "train with the tokenizer.json that transformers makes of it: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
                 ExitCode::kBadUsage);
   out.tokenizer_json = tokenizer->source_text();
-  out.tokenizer_config_json = tokenizer->config_text();
+  out.tokenizer_config_json = with_special_tokens(*tokenizer);
+  const nlohmann::json files = exported_files(state, config);
+  if (auto found = files.find("chat_templates"); found != files.end())
+    out.chat_templates = found->get<std::map<std::string, std::string>>();
+  if (auto found = files.find("generation_config"); found != files.end()) out.generation_json = found->dump();
   out.preprocessor_json = to_json(image_processor_config(config, outline.config));
   std::vector<std::vector<uint16_t>> rounded;
   for (auto [layout, values] :

@@ -81,6 +81,23 @@ std::optional<ChatTemplate> chat_template(const Config& config, const Tokenizer&
   return {};
 }
 
+std::string model_files(const Config& config, const Tokenizer& tokenizer, const ConversationEncoder* conversations) {
+  namespace fs = std::filesystem;
+  nlohmann::json files;
+  std::map<std::string, std::string> templates;
+  std::error_code ignored;
+  for (const std::string& folder : {config.model.path, config.model.tokenizer})
+    if (templates.empty()) templates = ChatTemplate::all(folder, "");
+  if (templates.empty()) templates = ChatTemplate::all("", tokenizer.config_text());
+  if (conversations) templates["default"] = conversations->chat_template().source();
+  if (!templates.empty()) files["chat_templates"] = templates;
+  if (const fs::path file = fs::path(config.model.path) / "generation_config.json"; !config.model.path.empty() && fs::exists(file, ignored)) {
+    const auto read = nlohmann::json::parse(read_file(file, 1 << 20), nullptr, false);
+    if (read.is_object()) files["generation_config"] = read;
+  }
+  return files.is_null() ? "{}" : files.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 std::optional<AlignmentRule> alignment_rule(const Config& config, const LlavaConfig& model, const std::string& modality) {
   const AlignmentsConfig& all = config.data.alignment;
   const AlignmentConfig& wanted = modality == "video" ? all.video : modality == "audio" ? all.audio : all.signal;

@@ -29,6 +29,10 @@ ImageProcessorConfig image_processor_config(const Config& config, const LlavaCon
 // (kBadUsage) naming the key for anything else that cannot be used.
 std::optional<ChatTemplate> chat_template(const Config& config, const Tokenizer& tokenizer,
                                           const MediaPlaceholders& placeholders, std::string* missing);
+// What the exported folder of a model has beside weights, tokenizer and image processor, as JSON, for a snapshot's record:
+// "chat_templates": sources by name, as "default" the one training writes conversations with, where it has one; the others, and
+// "generation_config" (generation_config.json), of the model's or the tokenizer's folder.
+std::string model_files(const Config& config, const Tokenizer& tokenizer, const ConversationEncoder* conversations);
 // data.alignment.MODALITY. Error (kBadUsage) naming the key for what cannot be in force with this model.
 std::optional<AlignmentRule> alignment_rule(const Config& config, const LlavaConfig& model, const std::string& modality);
 

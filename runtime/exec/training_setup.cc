@@ -229,6 +229,7 @@ TrainingParts set_up_training(World& world, const LoadedConfig& loaded, bool fre
   parts.records["plan"] = plan_to_json(parts.plan).dump();
   parts.records["tokenizer"] = inputs.tokenizer->source_text();
   parts.records["tokenizer_config"] = inputs.tokenizer->config_text();
+  parts.records["model_files"] = model_files(config, *inputs.tokenizer, inputs.samples.conversations.get());
   parts.records["model_config"] = inputs.options.config_json;
   return parts;
 }

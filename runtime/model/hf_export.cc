@@ -92,6 +92,7 @@ void write_tokenizer(const fs::path& folder, const HuggingFaceExport& model, Jso
   tokenizer_config["processor_class"] = "LlavaProcessor";
   for (const char* gone : {"auto_map", "name_or_path", "tokenizer_file", "added_tokens_decoder"})
     tokenizer_config.erase(gone);
+  if (!model.chat_templates.empty()) tokenizer_config.erase("chat_template");
   Json map = Json::object();
   for (const auto& [name, text] : special.texts) map[name] = text;
   if (!special.image.empty()) {
@@ -103,8 +104,22 @@ void write_tokenizer(const fs::path& folder, const HuggingFaceExport& model, Jso
   write_json(folder / "special_tokens_map.json", map);
 }
 
+// As transformers writes them since 4.52; a template in tokenizer_config.json beside these would be a second word.
+void write_chat_templates(const fs::path& folder, const std::map<std::string, std::string>& templates) {
+  for (const auto& [name, source] : templates) {
+    if (name == "default") {
+      write_file_durably(folder / "chat_template.jinja", source);
+      continue;
+    }
+    if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) continue;
+    make_folders(folder / "additional_chat_templates");
+    write_file_durably(folder / "additional_chat_templates" / (name + ".jinja"), source);
+  }
+}
+
 bool is_export_file(const std::string& name) {
-  for (const char* kind : {".json", ".safetensors", ".safetensors.index.json"})
+  if (name == "additional_chat_templates") return true;
+  for (const char* kind : {".json", ".jinja", ".safetensors", ".safetensors.index.json"})
     if (name.ends_with(kind) || name.find(std::string(kind) + ".tmp") != std::string::npos) return true;
   return false;
 }
@@ -128,13 +143,14 @@ void export_hugging_face(const fs::path& folder, const HuggingFaceExport& model)
                 "model.image_token_index must name the image token of the tokenizer");
 
   Json json = Json::parse(exported_config(config, model.config_json));
-  Json generation = {{"_from_model_config", true}};
+  Json generation = parse(model.generation_json, "generation_config.json");
+  if (generation.empty()) generation["_from_model_config"] = true;
   for (const char* name : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
     if (auto it = special.ids.find(name); it != special.ids.end()) {
       json["text_config"][name] = it->second;
       json.erase(name);  // transformers reads the decoder's
     }
-    if (json["text_config"].contains(name) && !json["text_config"][name].is_null())
+    if (!generation.contains(name) && json["text_config"].contains(name) && !json["text_config"][name].is_null())
       generation[name] = json["text_config"][name];
   }
   if (!model.tensors.empty() && model.tensors[0].dtype == DType::kBF16) json["torch_dtype"] = "bfloat16";
@@ -145,6 +161,7 @@ void export_hugging_face(const fs::path& folder, const HuggingFaceExport& model)
   write_json(beside / "generation_config.json", generation);
   write_safetensors_folder(beside, model.tensors, model.shard_bytes);
   if (!model.tokenizer_json.empty()) write_tokenizer(beside, model, tokenizer_config, special);
+  write_chat_templates(beside, model.chat_templates);
   if (!model.preprocessor_json.empty()) {
     Json preprocessor = parse(model.preprocessor_json, "preprocessor_config.json");
     preprocessor["processor_class"] = "LlavaProcessor";

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -75,6 +76,29 @@ bool set_thread_priority(const std::string& text) {
   return false;
 }
 
+bool raise_thread_priority() {
+  if (set_thread_priority("nice:" + std::to_string(kDecoderNice))) return true;
+  // A user may do so as far as RLIMIT_NICE reaches (20 - nice).
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NICE, &limit) != 0) return false;
+  const int permitted = limit.rlim_cur > 40 ? -20 : 20 - static_cast<int>(limit.rlim_cur);
+  return permitted < 0 && set_thread_priority("nice:" + std::to_string(std::max(permitted, kDecoderNice)));
+}
+
+bool permit_nice(int nice) {
+  rlimit limit{};
+  if (nice < -20 || nice > 19) {
+    errno = EINVAL;
+    return false;
+  }
+  if (::getrlimit(RLIMIT_NICE, &limit) != 0) return false;
+  const auto wanted = static_cast<rlim_t>(20 - nice);
+  if (limit.rlim_cur >= wanted && limit.rlim_max >= wanted) return true;
+  limit.rlim_cur = std::max(limit.rlim_cur, wanted);
+  limit.rlim_max = std::max(limit.rlim_max, wanted);
+  return ::setrlimit(RLIMIT_NICE, &limit) == 0;
+}
+
 std::string place_this_thread(ThreadClass thread_class) {
   std::string problems;
   auto failed = [&](const std::string& what, const char* value) {
@@ -94,7 +118,7 @@ std::string place_this_thread(ThreadClass thread_class) {
     if (wanted && *wanted) {
       if (!set_thread_priority(wanted)) failed("cannot set the decoders' priority", wanted);
     } else if (text && *text) {
-      (void)set_thread_priority("nice:-10");  // a user mostly may not
+      (void)raise_thread_priority();
     }
   }
   if (text && *text) {

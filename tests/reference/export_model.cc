@@ -4,6 +4,8 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "io/chat_template.h"
 #include "io/image_processor.h"
 #include "io/tokenizer.h"
 #include "model/hf_export.h"
@@ -23,6 +25,9 @@ int main(int argc, char** argv) {
     auto tokenizer = load_tokenizer(argv[2]);
     model.tokenizer_json = tokenizer->source_text();
     model.tokenizer_config_json = tokenizer->config_text();
+    model.chat_templates = ChatTemplate::all(argv[1], tokenizer->config_text());
+    const std::filesystem::path generation = std::filesystem::path(argv[1]) / "generation_config.json";
+    if (std::filesystem::exists(generation)) model.generation_json = read_file(generation);
     model.preprocessor_json =
         to_json(clip_image_processor(static_cast<int>(outline.config.vision.image_size)));
     if (argc > 4) model.shard_bytes = std::strtoull(argv[4], nullptr, 10);

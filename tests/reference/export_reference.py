@@ -39,6 +39,41 @@ def add_sound(folder):
     return set(tensors)
 
 
+CHAT = "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}>{% for p in m['content'] %}{% if p['type'] == 'image' %}<image>\n" \
+       "{% else %}{{ p['text'] }}{% endif %}{% endfor %}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+TOOLS = "tools {{ messages | length }}{{ bos_token }}"
+MESSAGES = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What — is it?"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "A cat."}]}]
+
+
+def add_chat(folder, kind):
+    """Templates as model folders have them: files of their own, and the list in a JSON file that folders of before 2025 have."""
+    if kind == "files":
+        (folder / "chat_template.jinja").write_text(CHAT)
+        (folder / "additional_chat_templates").mkdir()
+        (folder / "additional_chat_templates/tool_use.jinja").write_text(TOOLS)
+    else:
+        (folder / "processor_config.json").write_text(json.dumps({"chat_template": CHAT}))
+    (folder / "generation_config.json").write_text(json.dumps({"temperature": 0.25, "do_sample": True, "eos_token_id": [258, 3]}))
+
+
+def check_chat(name, folder, kind):
+    processor = tf.AutoProcessor.from_pretrained(folder)
+    text = "<s><user><image>\nWhat — is it?</s><assistant>A cat.</s>".replace("<s>", processor.tokenizer.bos_token).replace(
+        "</s>", processor.tokenizer.eos_token)
+    for prompt in (False, True):
+        wanted = text + "<assistant>" * prompt
+        got = processor.apply_chat_template(MESSAGES, add_generation_prompt=prompt)
+        check(got == wanted, f"{name}: the processor's chat: {got!r} instead of {wanted!r}")
+        got = processor.tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=prompt, tokenize=False)
+        check(got == wanted, f"{name}: the tokenizer's chat: {got!r} instead of {wanted!r}")
+    if kind == "files":
+        got = processor.tokenizer.apply_chat_template(MESSAGES, chat_template="tool_use", tokenize=False)
+        check(got == "tools 2" + processor.tokenizer.bos_token, f"{name}: the named template: {got!r}")
+    generation = tf.GenerationConfig.from_pretrained(folder)
+    check((generation.temperature, generation.do_sample, generation.eos_token_id) == (0.25, True, [258, 3]), f"{name}: {generation}")
+
+
 def main():
     build = pathlib.Path(os.environ.get("MSO_BUILD", "build"))
     torch.manual_seed(0)
@@ -58,6 +93,11 @@ def main():
             work = pathlib.Path(work)
             original.save_pretrained(work / "in")
             sound = add_sound(work / "in") if name == "omni" else set()
+            chat = {"omni": "files", "tied": "json"}.get(name)
+            if chat:
+                add_chat(work / "in", chat)
+            else:
+                (work / "in/generation_config.json").unlink(missing_ok=True)
             subprocess.run([build / "tests/reference/export_model", work / "in", "bytes", work / "out"] + ([shard] if shard else []), check=True)
             check((work / "out/model.safetensors.index.json").exists() == bool(shard), f"{name}: wrong number of files")
             model, info = tf.LlavaForConditionalGeneration.from_pretrained(work / "out", output_loading_info=True)
@@ -77,6 +117,10 @@ def main():
             with torch.no_grad():
                 right, ours = original(**batch).logits, model.eval()(**batch).logits
             check(torch.equal(right, ours), f"{name}: logits differ by {(right - ours).abs().max().item()}")
+            if chat:
+                check_chat(name, work / "out", chat)
+                continue
+            check(not list((work / "out").glob("*chat*")), f"{name}: a chat template from nowhere")
             check(model.generation_config.eos_token_id == 258, f"{name}: generation_config: eos {model.generation_config.eos_token_id}")
     print(f"export: loads in transformers {tf.__version__}")
 

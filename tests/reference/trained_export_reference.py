@@ -59,6 +59,17 @@ difference = abs(total / labels - evaluation["loss"]) / evaluation["loss"]
 # Pixels differ by rounding between image processor backends.
 check(difference < 1e-4, f"transformers' loss {total / labels}, training reported {evaluation['loss']}")
 
+# A model's folder with chat templates and settings of generation, as it comes from a hub.
+chat = "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: {% for p in m['content'] %}{% if p['type'] == 'image' %}<image>{% else %}" \
+       "{{ p['text'] }}{% endif %}{% endfor %}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+check(not (out / "chat_template.jinja").exists(), "a chat template, though the run had none")
+(out / "chat_template.jinja").write_text(chat)
+(out / "additional_chat_templates").mkdir()
+(out / "additional_chat_templates/tool_use.jinja").write_text("tools: {{ messages | length }}")
+generation = {**json.loads((out / "generation_config.json").read_text()), "temperature": 0.25, "do_sample": True}
+generation.pop("_from_model_config")
+(out / "generation_config.json").write_text(json.dumps(generation))
+
 # Weights alone: a new run from the exported folder begins where the old one ended, not from scratch.
 first = run.curve()[1][0]
 again = Run("export-again", ranks=1, config=pathlib.Path(os.devnull), **{
@@ -67,4 +78,31 @@ again = Run("export-again", ranks=1, config=pathlib.Path(os.devnull), **{
     "train.eval_samples": 16}).finish()
 start = again.curve()[1][0]
 check(start < 0.5 * (first + evaluation["loss"]), f"from the export the loss starts at {start}, from scratch at {first}")
+
+# They are in that run's export too, also when the model's folder has changed since.
+wanted = tf.AutoProcessor.from_pretrained(out)
+messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]}]
+bos, eos = wanted.tokenizer.bos_token, wanted.tokenizer.eos_token
+
+
+def chats(processor):
+    return [processor.apply_chat_template(messages, add_generation_prompt=True),
+            processor.tokenizer.apply_chat_template(messages, chat_template="tool_use", tokenize=False)]
+
+
+right = chats(wanted)
+check(right == [f"{bos}user: <image>What is it?{eos}assistant: ", "tools: 1"], right)
+(out / "chat_template.jinja").write_text("changed since")
+second = run.directory.parent / "exported-again"
+shutil.rmtree(second, ignore_errors=True)
+subprocess.run([MSO, "ckpt", "export", str(again.directory), str(second)], check=True, stdout=subprocess.DEVNULL)
+exported = tf.AutoProcessor.from_pretrained(second)
+check(chats(exported) == right, f"{chats(exported)} instead of {right}")
+check(tf.GenerationConfig.from_pretrained(second).temperature == 0.25, "generation_config.json is lost")
+# A template that training was told of is the one that is exported.
+told = Run("export-told", ranks=1, **{"train.steps": 1, "data.chat_template": "llava_v1"}).finish()
+shutil.rmtree(second, ignore_errors=True)
+subprocess.run([MSO, "ckpt", "export", str(told.directory), str(second)], check=True, stdout=subprocess.DEVNULL)
+text = tf.AutoProcessor.from_pretrained(second).apply_chat_template([{"role": "user", "content": "<image>\nWhat is it?"}], add_generation_prompt=True)
+check("USER: <image>\nWhat is it? " in text and text.endswith("ASSISTANT:"), text)
 done(f"loss by transformers differs by {difference:.1e}; from scratch {first:.3f}, from the export {start:.3f}")

@@ -115,6 +115,44 @@ expect_clean
 SCRIPT
 }
 
+@test "decoder-nice: an ordinary user's decoder threads as high as the admin permits, and only in steps with CPUs for them" {
+  [[ -x $MSO && -d /usr/share/tuxpaint/stamps/animals ]] || skip "mso or the sample pictures are missing"
+  # A container's root often may not raise limits (CAP_SYS_RESOURCE): then the step runs and says so. See also tests/vm/slurm.bats.
+  export MAY_RAISE=
+  (ulimit -e 35) 2>/dev/null && MAY_RAISE=yes
+  PLUGIN_ARGUMENTS+=" decoder-nice=-15"
+  in_cluster 1 <<'SCRIPT'
+limits='echo "limits $(ulimit -Se) $(ulimit -He)"; nice -n -16 sh -c "nice >&3" 3>&1 2>/dev/null | sed "s/^/nice /"'
+before="limits $(asuser srun -n1 bash -c 'ulimit -Se') $(asuser srun -n1 bash -c 'ulimit -He')"
+# Whatever the user says, only the admin's number counts, and only where decoders have CPUs.
+MSO_DECODER_PRIORITY=nice:-20 expect 0 asuser srun -n1 -c2 --mso --mso-cpus=image:1 bash -c "$limits"
+if [[ $MAY_RAISE ]]; then says "limits 35 35"; else says "decoder threads keep their priority: RLIMIT_NICE for nice -15"; says "$before"; fi
+says_not "nice -16"
+for options in --mso "--mso --mso-nvme=image:1x1"; do
+  expect 0 asuser srun -n1 -c2 $options bash -c "$limits"
+  says "$before"
+  says_not "decoder threads keep"
+done
+expect 0 asuser srun -n1 -c2 bash -c "$limits"
+says "$before"
+log_has 1 "event=setup .*cpus=image:1,video:0.* decoder_nice=-15"
+# What the data pipeline makes of it.
+"$MSO" data pack /usr/share/tuxpaint/stamps/animals "$PREFIX/shards" >/dev/null 2>&1
+chmod -R go+rX "$PREFIX/shards"
+asuser srun -n1 -c2 --mso --mso-cpus=image:1 "$MSO" data bench --threads 1 --batch 4 --image-size 64 --epochs 100000 "$PREFIX/shards" >"$PREFIX/bench.log" 2>&1 &
+decoding() { grep -lsx mso-decode /proc/[0-9]*/task/[0-9]*/comm; }
+decoder_nice() { awk '{ print $19 }' "$(dirname "$(decoding | head -n 1)")/stat"; }
+wanted=0
+[[ -z $MAY_RAISE ]] || wanted=-10
+decoders_are() { [[ $(decoder_nice) = "$1" ]]; }
+wait_until 60 decoding
+wait_until 20 decoders_are "$wanted"
+scancel -u mso-tester
+wait || true
+expect_clean
+SCRIPT
+}
+
 # A node with two GPUs, as mso-node-facts would say.
 fake_facts='
 cat >"$1/facts" <<END

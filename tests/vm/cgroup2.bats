@@ -9,4 +9,5 @@ setup() { vm_setup; }
   vm --timeout 1500 -- node_tests.sh
   [ "$status" -eq 0 ]
   [[ $output == *"[       OK ] Cgroups.ADecoderThreadIsHeldByItsThreadedChild"* ]]
+  [[ $output == *"[       OK ] ThreadPlace.AUsersDecodersAreRaisedAsFarAsRootPermits"* ]]
 }

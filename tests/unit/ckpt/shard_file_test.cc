@@ -176,7 +176,7 @@ TEST(ShardFile, LevelsHoldTheirParts) {
   StateView view;
   for (const char* name : {"master", "exp_avg", "exp_avg_sq", "gradient.7"})
     view.buffers.push_back({name, DType::kF32, nullptr, 0, {}});
-  for (const char* name : {"cursor", "ledger", "ledger_tail", "tokenizer", "update"}) view.records[name] = "x";
+  for (const char* name : {"cursor", "ledger", "ledger_tail", "model_files", "tokenizer", "update"}) view.records[name] = "x";
   auto names = [](const StateView& part) {
     std::string text;
     for (auto& b : part.buffers) text += b.name + " ";
@@ -186,10 +186,10 @@ TEST(ShardFile, LevelsHoldTheirParts) {
   EXPECT_EQ(names(view_for_level(view, SnapshotLevel::kL0, true)),
             "master exp_avg exp_avg_sq cursor ledger_tail ");  // gradients are in deltas (delta_test.cc)
   EXPECT_EQ(names(view_for_level(view, SnapshotLevel::kL1, true)),
-            "master exp_avg exp_avg_sq cursor ledger_tail tokenizer ");
-  EXPECT_EQ(names(view_for_level(view, SnapshotLevel::kL1, false)), "master cursor ledger_tail tokenizer ");
+            "master exp_avg exp_avg_sq cursor ledger_tail model_files tokenizer ");
+  EXPECT_EQ(names(view_for_level(view, SnapshotLevel::kL1, false)), "master cursor ledger_tail model_files tokenizer ");
   EXPECT_EQ(names(view_for_level(view, SnapshotLevel::kL2, true)),
-            "master exp_avg exp_avg_sq cursor ledger ledger_tail tokenizer ");
+            "master exp_avg exp_avg_sq cursor ledger ledger_tail model_files tokenizer ");
 }
 
 TEST(ManifestFile, EveryChangeIsNoticed) {

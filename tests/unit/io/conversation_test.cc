@@ -318,6 +318,16 @@ TEST(ChatTemplates, AreFoundInAFolder) {
   EXPECT_EQ(text_of("default"), "3<B>");
   write(folder / "additional_chat_templates/rag.jinja", "4");
   EXPECT_EQ(text_of("rag"), "4");
+  // All of them, the stronger file first, for an export.
+  using Sources = std::map<std::string, std::string>;
+  EXPECT_EQ(ChatTemplate::all(folder, R"({"chat_template": {"default": "5", "more": "6"}})"),
+            (Sources{{"default", "3{{ bos_token }}"}, {"more", "6"}, {"rag", "4"}, {"tool_use", "tools"}}));
+  EXPECT_EQ(ChatTemplate::all("", R"({"chat_template": "5"})"), (Sources{{"default", "5"}}));
+  for (const char* none : {"", "[", "[]", "{}", R"({"chat_template": null})", R"({"chat_template": [1, {"name": 2}]})"})
+    EXPECT_EQ(ChatTemplate::all("/nothing/there", none), Sources{}) << none;
+  // Names become names of files.
+  for (const char* bad : {"../x", "a/b", "", ".hidden", "..", "a b", "\u0000"})
+    EXPECT_EQ(ChatTemplate::all("", std::string(R"({"chat_template": {")") + bad + R"(": "x"}})"), Sources{}) << bad;
   write(folder / "chat_template.jinja", "{% if %}");
   EXPECT_THROW(text_of("default"), Error);
   fs::remove_all(folder);

@@ -79,6 +79,19 @@ TEST(Jinja, StopsWhatNeverEnds) {
   EXPECT_NE(failure("{{ 'x' * 1000 }}", {}, {.steps = 1000, .output_bytes = 999, .depth = 10}).find("makes a text"), std::string::npos);
 }
 
+// Values held a million deep are freed without a million nested calls.
+TEST(Jinja, DeepValuesAreFreed) {
+  const std::string begin = "{% set ns = namespace(x=1, y=1) %}{% for i in range(400) %}{% for j in range(400) %}",
+                    end = "{% endfor %}{% endfor %}{% set ns.x = none %}freed";
+  for (const char* wrap : {"{% set ns.x = [ns.x] %}", "{% set ns.x = (ns.x,) %}", "{% set ns.x = {'a': ns.x} %}", "{% set ns.x = namespace(x=ns.x) %}",
+                           "{% set ns.x = dict(a=ns.x) %}", "{% set ns.x = [ns.x] | list %}", "{% set ns.x = [ns.x] | map('string') if false else [ns.x] %}",
+                           "{% set loop_value = ns.x %}{% set ns.x = [loop, loop_value] %}"})
+    EXPECT_EQ(render(begin + wrap + end), "freed") << wrap;
+  // A function that keeps its scope, which keeps the one before.
+  EXPECT_EQ(render("{% set ns = namespace(m=none) %}{% for i in range(200) %}{% for j in range(200) %}{% set old = ns.m %}{% macro m() %}{{ old }}{% endmacro %}"
+                   "{% set ns.m = m %}{% endfor %}{% endfor %}{% set ns.m = none %}freed"), "freed");
+}
+
 TEST(Jinja, NamespacesThatHoldThemselvesAreFreed) {  // LeakSanitizer says so
   EXPECT_EQ(render("{% set a = namespace() %}{% set a.a = a %}{% macro m() %}{{ m }}{% endmacro %}{% set a.m = m %}x"), "x");
 }

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -116,6 +117,49 @@ TEST_F(ThreadPlace, PriorityOfDecodersIsSet) {
   });
   ::setenv(kDecoderPriorityVariable, "rr:1000", 1);
   in_thread([&] { EXPECT_NE(place_this_thread(ThreadClass::kVideo).find("rr:1000"), std::string::npos); });
+}
+
+// What decoders of an ordinary user get: a child permits `limit` as root, gives up root, and places itself. Its nice then, or 100 + what failed.
+int nice_of_a_user(int limit, bool with_cpus, int again = 0) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int failed = 0;
+    if (with_cpus) ::setenv(kImageCpusVariable, format_cpu_list(current_cpus()).c_str(), 1);
+    if (::setpriority(PRIO_PROCESS, 0, 0) != 0) failed |= 1;
+    const rlimit none{0, 0};
+    if (::setrlimit(RLIMIT_NICE, &none) != 0 || (limit < 0 && !permit_nice(limit))) failed |= 1;
+    if (again < 0 && !permit_nice(again)) failed |= 1;
+    if (::setgid(65534) != 0 || ::setuid(65534) != 0) failed |= 1;
+    if (place_this_thread(ThreadClass::kImage) != "") failed |= 2;  // what is not permitted is no fault
+    const int got = ::getpriority(PRIO_PROCESS, 0);
+    // Nothing beyond what root permitted.
+    if (limit > -20 && ::setpriority(PRIO_PROCESS, 0, limit - 1) == 0) failed |= 4;
+    if (limit > -20 && permit_nice(limit - 1)) failed |= 8;
+    ::_exit(failed ? 100 + failed : got + 40);
+  }
+  int status = 0;
+  if (::waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 999;
+  return WEXITSTATUS(status) > 100 ? WEXITSTATUS(status) : WEXITSTATUS(status) - 40;
+}
+
+TEST_F(ThreadPlace, AUsersDecodersAreRaisedAsFarAsRootPermits) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const int other = [] {  // whether root may at all here
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(permit_nice(-1) && ::setgid(65534) == 0 && ::setuid(65534) == 0 ? 0 : 1);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return status;
+  }();
+  if (other != 0) GTEST_SKIP() << "limits or users cannot be changed here";
+  EXPECT_EQ(nice_of_a_user(0, true), 0);
+  EXPECT_EQ(nice_of_a_user(-3, true), -3);
+  EXPECT_EQ(nice_of_a_user(-10, true), -10);
+  EXPECT_EQ(nice_of_a_user(-20, true), -10);   // no further than the default
+  EXPECT_EQ(nice_of_a_user(-20, false), 0);    // no CPUs of their own: left alone
+  EXPECT_EQ(nice_of_a_user(-7, true, -3), -7);  // never lowered
+  EXPECT_FALSE(permit_nice(-21));
+  EXPECT_FALSE(permit_nice(20));
 }
 
 TEST_F(ThreadPlace, RealTimeIsNotInherited) {

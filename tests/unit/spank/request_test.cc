@@ -323,7 +323,7 @@ TEST(PluginArguments, AllOfThem) {
   const PluginArguments a = parse_plugin_arguments(
       {"run=/run/other/", "profiles=/p", "snapshot-default=2G", "snapshot-max=8G", "snapshot-node-max=25%",
        "lock-timeout=3", "orphans=leave", "faults=allow", "decoder-cgroups=yes", "mps=yes",
-       "io-priority=be:7", "nvme-max=16", "nvme-lane-rate=900M", "io-weight=200", "snapshot=1G", "check=prod"},
+       "io-priority=be:7", "nvme-max=16", "nvme-lane-rate=900M", "io-weight=200", "decoder-nice=-15", "snapshot=1G", "check=prod"},
       {"/usr/bin/mso", "/usr/bin/squeue", "/x"});
   EXPECT_THAT(a.mistakes, IsEmpty());
   EXPECT_EQ(a.run_dir, "/run/other");
@@ -336,15 +336,20 @@ TEST(PluginArguments, AllOfThem) {
   EXPECT_EQ(a.nvme_max, 16);
   EXPECT_EQ(a.nvme_lane_rate, uint64_t{900} << 20);
   EXPECT_EQ(a.io_weight, 200);
+  EXPECT_EQ(a.decoder_nice, -15);
   EXPECT_EQ(a.squeue, "/usr/bin/squeue");
   EXPECT_EQ(a.defaults[RequestField::kSnapshot]->text, "1G");
 }
 
 TEST(PluginArguments, NoneIsTheDefaultAndEveryMistakeIsNamed) {
   EXPECT_THAT(parse_plugin_arguments({}, {}).mistakes, IsEmpty());
+  EXPECT_EQ(parse_plugin_arguments({}, {}).decoder_nice, std::nullopt);  // no user's priority is raised unasked
+  EXPECT_EQ(parse_plugin_arguments({"decoder-nice=-5", "decoder-nice=no"}, {}).decoder_nice, std::nullopt);
   for (const char* bad : {"run=", "run=/", "run=tmp", "run=/run/../etc", "snapshot-max=0",
                           "snapshot-node-max=101%", "snapshot-node-max=%", "lock-timeout=0", "orphans=yes",
-                          "faults", "io-priority=rt:0", "nvme-max=0", "nvme-max=x", "io-priority=be:8", "nvme-lane-rate=1", "io-weight=0", "io-weight=10001", "check=maybe", "what", "="})
+                          "faults", "io-priority=rt:0", "nvme-max=0", "nvme-max=x", "io-priority=be:8", "nvme-lane-rate=1", "io-weight=0", "io-weight=10001",
+                          "decoder-nice=", "decoder-nice=10", "decoder-nice=0", "decoder-nice=-0", "decoder-nice=-21", "decoder-nice=--5", "decoder-nice=- 5",
+                          "decoder-nice=-5x", "decoder-nice=yes", "check=maybe", "what", "="})
     EXPECT_THAT(parse_plugin_arguments({bad}, {}).mistakes, SizeIs(1)) << bad;
 }
 

@@ -52,7 +52,7 @@ CgroupPlugin=cgroup/v2
 IgnoreSystemd=yes
 ConstrainCores=yes
 END
-echo "optional $plugin node-facts=$MSO_BUILD/mso-node-facts decoder-cgroups=yes io-priority=be:6 snapshot-default=16M nvme-lane-rate=1M" >/etc/slurm/plugstack.conf
+echo "optional $plugin node-facts=$MSO_BUILD/mso-node-facts decoder-cgroups=yes io-priority=be:6 decoder-nice=-5 snapshot-default=16M nvme-lane-rate=1M" >/etc/slurm/plugstack.conf
 service=/sys/fs/cgroup/system.slice
 mkdir -p $service/slurmd.service && echo '+cpuset +cpu +io +memory +pids' >$service/cgroup.subtree_control || fail "cgroups"
 slurmctld || fail slurmctld
@@ -98,6 +98,32 @@ echo "$out"
 scancel -u root
 wait $step
 gone() { [ -z "$(find /sys/fs/cgroup -type d \( -name 'mso_*' -o -name 'job_*' \))" ] && [ -z "$(ls /run/mso | grep '^[0-9]')" ]; }
+wait_for gone
+
+echo "== the priority of an ordinary user's decoder threads"
+echo 'tester:x:12345:12345::/tmp:/bin/bash' >>/etc/passwd
+asuser() { (cd /tmp && exec setpriv --reuid 12345 --regid 12345 --clear-groups "$@"); }
+limits='echo "limits $(ulimit -Se) $(ulimit -He)"; nice -n -6 true 2>&1'
+out=$(MSO_DECODER_PRIORITY=nice:-20 asuser timeout $patience srun -n1 -c2 --mso --mso-cpus=image:1 bash -c "$limits" 2>&1) || fail "limits: $out"
+echo "$out"
+has "limits 25 25"
+has "cannot set niceness"
+out=$(asuser timeout $patience srun -n1 -c2 --mso bash -c "$limits" 2>&1) || fail "no limits: $out"
+echo "$out"
+has "limits 0 0"
+asuser timeout $patience srun -n1 -c2 --mso --mso-cpus=image:1 "$MSO_BUILD/mso" data bench --threads 1 --batch 4 --image-size 64 --epochs 100000 "$shards" \
+  >/tmp/bench.log 2>&1 &
+step=$!
+wait_for placed
+raised() { [ "$(awk '{ print $19 }' "${thread%/comm}/stat")" = -5 ]; }
+wait_for raised
+process=${thread%/task/*}
+out=$(for t in "$process"/task/*; do echo "$(cat "$t/comm") uid $(awk '/^Uid/ { print $2 }' "$t/status") nice $(awk '{ print $19 }' "$t/stat")"; done)
+echo "$out"
+has "mso-decode uid 12345 nice -5"
+has "mso uid 12345 nice 0"
+scancel -u tester
+wait $step
 wait_for gone
 
 echo "== lanes between two jobs"
