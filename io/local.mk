@@ -69,6 +69,7 @@ libmso_io_la_SOURCES = \
   io/media_clip.h \
   io/media_decoder.cc io/media_decoder.h \
   io/media_input.cc io/media_input.h \
+  io/loader_records.cc io/loader_state.h io/loader_workers.cc \
   io/mel.cc io/mel.h \
   io/micro_batch.h \
   io/mov_header.cc io/mov_header.h \
