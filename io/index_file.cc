@@ -71,19 +71,29 @@ void log_oddities(const ShardIndex& index, const std::filesystem::path& tar) {
 
 }  // namespace
 
-std::shared_ptr<const ShardIndex> load_or_build_index(const std::filesystem::path& tar, double lock_deadline_s) {
+namespace {
+
+std::shared_ptr<const ShardIndex> load_or_build(const std::filesystem::path& tar, double lock_deadline_s, bool count_all) {
+  auto read_fitting = [&](std::string* why) {
+    std::shared_ptr<const ShardIndex> index = read_fitting_index(tar, why);
+    if (!index || !count_all || !index->has_uncounted_media()) return index;
+    *why = "there is none";  // of this kind: nothing to warn of
+    return std::shared_ptr<const ShardIndex>();
+  };
   std::string why;
-  if (std::shared_ptr<const ShardIndex> index = read_fitting_index(tar, &why)) {
+  if (std::shared_ptr<const ShardIndex> index = read_fitting(&why)) {
     log_oddities(*index, tar);
     return index;
   }
   FileDescriptor fd = open_file(tar, O_RDONLY);
   if (lock_tar(fd.get(), lock_deadline_s, tar)) {  // released with the descriptor
     std::string still;
-    if (std::shared_ptr<const ShardIndex> index = read_fitting_index(tar, &still)) return index;
+    if (std::shared_ptr<const ShardIndex> index = read_fitting(&still)) return index;
   }
   if (why != "there is none") log_warn("index of {} is made anew: {}", tar.string(), why);
-  std::string bytes = build_index(tar).serialize();
+  TarIndexLimits limits;
+  if (count_all) limits.media_bytes = UINT64_MAX;
+  std::string bytes = build_index(tar, limits).serialize();
   std::shared_ptr<const ShardIndex> index;
   try {
     write_file_durably(index_path(tar), bytes);
@@ -96,6 +106,16 @@ std::shared_ptr<const ShardIndex> load_or_build_index(const std::filesystem::pat
   }
   log_oddities(*index, tar);
   return index;
+}
+
+}  // namespace
+
+std::shared_ptr<const ShardIndex> load_or_build_index(const std::filesystem::path& tar, double lock_deadline_s) {
+  return load_or_build(tar, lock_deadline_s, false);
+}
+
+std::shared_ptr<const ShardIndex> count_media_in_index(const std::filesystem::path& tar, double lock_deadline_s) {
+  return load_or_build(tar, lock_deadline_s, true);
 }
 
 std::shared_ptr<const ShardIndex> rebuild_index(const std::filesystem::path& tar) {

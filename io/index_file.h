@@ -17,6 +17,10 @@ std::filesystem::path index_path(const std::filesystem::path& tar);
 // that cannot be written the index stays in memory and a note is logged. Error (kBadData) for a file that is no tar.
 std::shared_ptr<const ShardIndex> load_or_build_index(const std::filesystem::path& tar, double lock_deadline_s = 600);
 
+// The same where no video or sound may be left uncounted because of its size (TarIndexLimits::media_bytes): an index that
+// has such ones is made anew, each of them read whole.
+std::shared_ptr<const ShardIndex> count_media_in_index(const std::filesystem::path& tar, double lock_deadline_s = 600);
+
 // An index made anew by reading the tar, in memory alone: for an .idx that turns out to be damaged while it is in use.
 std::shared_ptr<const ShardIndex> rebuild_index(const std::filesystem::path& tar);
 

@@ -68,6 +68,7 @@ libmso_io_la_SOURCES = \
   io/ledger_summary.cc io/ledger_summary.h \
   io/media_clip.h \
   io/media_decoder.cc io/media_decoder.h \
+  io/media_facts.cc io/media_facts.h \
   io/media_input.cc io/media_input.h \
   io/loader_records.cc io/loader_state.h io/loader_workers.cc \
   io/mel.cc io/mel.h \
@@ -238,6 +239,7 @@ io_tests_SOURCES = \
   tests/unit/io/ledger_test.cc \
   tests/unit/io/processor_test.cc \
   tests/unit/io/processor_whisper_test.cc \
+  tests/unit/io/media_facts_test.cc \
   tests/unit/io/media_fixture.h \
   tests/unit/io/mel_test.cc \
   tests/unit/io/prefetch_depth_test.cc \
@@ -270,6 +272,7 @@ EXTRA_DIST += \
   tests/fuzz/fuzz_audio.cc tests/fuzz/corpus/audio \
   tests/fuzz/fuzz_video.cc tests/fuzz/corpus/video \
   tests/reference/audio_reference.py \
+  tests/reference/media_facts_reference.py \
   tests/reference/video_reference.py \
   tests/unit/io/fixtures/media \
   tests/unit/io/fixtures/make_media_fixtures.py

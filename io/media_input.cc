@@ -60,11 +60,22 @@ void check_stopped(const DecodeControl& control, const std::string& name) {
 
 MediaInput::MediaInput(std::span<const std::byte> bytes, const std::string& name, const MediaLimits& limits,
                        const DecodeControl& control)
-    : bytes_(bytes), name_(name), limits_(limits), control_(control) {
+    : MediaInput(MediaBytes{bytes.size(),
+                            [bytes](uint64_t offset, void* to, size_t size) {
+                              if (offset >= bytes.size()) return size_t{0};
+                              const size_t n = std::min<size_t>(size, bytes.size() - offset);
+                              std::memcpy(to, bytes.data() + offset, n);
+                              return n;
+                            }},
+                 name, limits, control) {}
+
+MediaInput::MediaInput(MediaBytes bytes, const std::string& name, const MediaLimits& limits,
+                       const DecodeControl& control)
+    : bytes_(std::move(bytes)), name_(name), limits_(limits), control_(control) {
   route_ffmpeg_messages();
   check_stopped(control_, name_);
-  if (bytes.empty()) bad_media("file is empty", name);
-  if (const std::string why = impossible_mov(bytes); !why.empty())
+  if (bytes_.size == 0) bad_media("file is empty", name);
+  if (const std::string why = look_at_mov(bytes_).impossible; !why.empty())
     bad_media("header claims what the file cannot hold (" + why + ")", name);
   auto* buffer = static_cast<uint8_t*>(av_malloc(kIoBuffer));
   if (!buffer) throw std::bad_alloc();
@@ -96,17 +107,17 @@ MediaInput::MediaInput(std::span<const std::byte> bytes, const std::string& name
 int MediaInput::read(void* self, uint8_t* to, int size) {
   auto& input = *static_cast<MediaInput*>(self);
   if (interrupted(&input.control_)) return AVERROR_EXIT;
-  const int64_t left = static_cast<int64_t>(input.bytes_.size()) - input.at_;
+  const int64_t left = static_cast<int64_t>(input.bytes_.size) - input.at_;
   if (left <= 0) return AVERROR_EOF;
-  const int64_t n = std::min<int64_t>(left, size);
-  std::memcpy(to, input.bytes_.data() + input.at_, n);
-  input.at_ += n;
+  const size_t n = input.bytes_.read(static_cast<uint64_t>(input.at_), to, static_cast<size_t>(std::min<int64_t>(left, size)));
+  if (n == 0) return AVERROR_EOF;
+  input.at_ += static_cast<int64_t>(n);
   return static_cast<int>(n);
 }
 
 int64_t MediaInput::seek(void* self, int64_t offset, int whence) {
   auto& input = *static_cast<MediaInput*>(self);
-  const int64_t size = static_cast<int64_t>(input.bytes_.size());
+  const int64_t size = static_cast<int64_t>(input.bytes_.size);
   switch (whence & ~AVSEEK_FORCE) {
     case AVSEEK_SIZE:
       return size;
@@ -200,13 +211,26 @@ bool MediaInput::read_packet(AVPacket* packet, std::string* damage) {
     if (packet->stream_index != stream_) continue;
     packet_bytes_ += packet->size;
     if (++packets_ > limits_.max_packets ||
-        packet_bytes_ > 2 * static_cast<int64_t>(bytes_.size()) + (1 << 24))
+        packet_bytes_ > 2 * static_cast<int64_t>(bytes_.size) + (1 << 24))
       bad_media("its packets are more than the file can hold", name_);
     if (packet->flags & AV_PKT_FLAG_CORRUPT)
       *damage = "packet " + std::to_string(packets_ - 1) + " is not whole";
     return true;
   }
   return false;
+}
+
+// RFC 6386, 9.1; VP9 bitstream specification, 6.2.
+bool is_hidden_packet(AVCodecID codec, const AVPacket& packet) {
+  if (packet.size < 1) return false;
+  const uint8_t first = packet.data[0];
+  if (codec == AV_CODEC_ID_VP8) return !(first & 0x10);
+  if (codec != AV_CODEC_ID_VP9 || (packet.data[packet.size - 1] & 0xe0) == 0xc0)
+    return false;  // superframes show one
+  const bool profile_3 = (first & 0x30) == 0x30;
+  const int at = profile_3 ? 5 : 4;      // bits before show_existing_frame
+  if (first & 0x80 >> at) return false;  // shows one decoded before
+  return !(first & 0x80 >> (at + 2));
 }
 
 AvCodecContextPtr open_decoder(const AVStream& stream, const std::string& name, int threads,

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -49,12 +50,21 @@ struct MediaLimits {
   int max_streams = 256;
 };
 
+// The bytes of a file that need not lie in memory: reads up to `size` of them at `offset` and tells how many it
+// got; 0 at the end, or where they cannot be read.
+struct MediaBytes {
+  uint64_t size = 0;
+  std::function<size_t(uint64_t offset, void* to, size_t size)> read;
+};
+
 class MediaInput {
  public:
   // Reads the header. `bytes` must outlive the object. Error (kBadData) naming `name` for no bytes, no known
   // container, or a damaged header.
   MediaInput(std::span<const std::byte> bytes, const std::string& name, const MediaLimits& limits,
              const DecodeControl& control);
+  // The same of a file of which only what the demuxer asks for is read.
+  MediaInput(MediaBytes bytes, const std::string& name, const MediaLimits& limits, const DecodeControl& control);
   MediaInput(const MediaInput&) = delete;
   MediaInput& operator=(const MediaInput&) = delete;
 
@@ -74,7 +84,7 @@ class MediaInput {
   static int64_t seek(void* self, int64_t offset, int whence);
   void find_stream_info();
 
-  std::span<const std::byte> bytes_;
+  MediaBytes bytes_;
   int64_t at_ = 0;
   std::string name_;
   MediaLimits limits_;
@@ -90,6 +100,9 @@ class MediaInput {
 // FFmpeg has none.
 AvCodecContextPtr open_decoder(const AVStream& stream, const std::string& name, int threads,
                                int64_t max_pixels);
+
+// VP8 and VP9 have packets that are only referred to: they make no frame of their own.
+bool is_hidden_packet(AVCodecID codec, const AVPacket& packet);
 
 [[noreturn]] void bad_media(const std::string& what, const std::string& name, const std::string& hint = "");
 

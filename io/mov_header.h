@@ -1,14 +1,18 @@
-// Refuses MP4 and QuickTime headers that claim more samples than the file has bytes, before FFmpeg makes an
-// index of gigabytes for them.
+// Looks at the boxes of an MP4 or QuickTime file before FFmpeg does: refuses headers that claim more samples than the
+// file has bytes, for which it would make an index of gigabytes.
 #pragma once
 
-#include <cstddef>
-#include <span>
 #include <string>
 
 namespace mso {
 
-// Why the file cannot be as its sample tables claim; "" where nothing is wrong, or it is no such file.
-std::string impossible_mov(std::span<const std::byte> bytes);
+struct MediaBytes;
+
+struct MovLook {
+  bool is_mov = false;
+  bool fragmented = false;  // its sample tables go on in `moof` boxes: the header alone does not tell all frames
+  std::string impossible;   // why the file cannot be as its sample tables claim; empty where nothing is wrong
+};
+MovLook look_at_mov(const MediaBytes& bytes);
 
 }  // namespace mso

@@ -30,15 +30,15 @@ constexpr std::array<std::string_view, 11> kAudioExtensions = {"wav", "flac", "o
 //   blocks    [⌈samples / kBlock⌉] × SampleKindCounts; in the header's blocks_checksum, not in body_checksum
 //   samples   [samples] × SampleRow
 //   members   [members] × MemberRow, those of a sample side by side
-//   media     [media] × MediaRow, of samples that have any
+//   media     [media] × MediaRow, those of a sample side by side
 //   lineages  [lineages] × five numbers of labels: category, text, image, video, audio source
 //   labels    [labels] × TextRow        (number 0 stands for "not known" and has no row; number k is row k - 1)
 //   extensions [extensions] × TextRow
 //   strings
 static_assert(std::endian::native == std::endian::little, "rows are copied from the file as they stand");
 constexpr char kMagic[8] = {'M', 'S', 'O', 'I', 'D', 'X', '\r', '\n'};
-constexpr uint32_t kVersion = 4;
-constexpr uint32_t kNoEndMark = 1, kTrailingData = 2, kConversations = 4;
+constexpr uint32_t kVersion = 5;
+constexpr uint32_t kNoEndMark = 1, kTrailingData = 2, kConversations = 4, kUncountedMedia = 8;
 constexpr uint32_t kMostTextBytes = 4096;
 
 struct Header {
@@ -55,8 +55,10 @@ struct SampleRow {
   uint16_t key_size, members;
   uint16_t picture_width, picture_height;
   uint32_t text_bytes, text_code_points, flags;
-  uint32_t lineage, media;  // number of a row plus 1; 0: none
-  uint8_t modalities, kind, reserved[2];
+  uint32_t lineage;      // number of a row plus 1; 0: none
+  uint32_t first_media;  // row, where media_rows > 0
+  uint16_t media_rows;
+  uint8_t modalities, kind;
 };
 static_assert(sizeof(SampleRow) == 40);
 struct MemberRow {
@@ -66,8 +68,13 @@ struct MemberRow {
 constexpr int kSizeBits = 40;
 constexpr uint64_t kMostSize = (uint64_t{1} << kSizeBits) - 1, kMostExtensions = (uint64_t{1} << 24) - 1;
 struct MediaRow {
-  uint64_t audio_samples;
-  uint32_t video_width, video_height, video_frames, video_ms, audio_ms, audio_rate, audio_channels, reserved;
+  uint64_t duration_us;
+  uint32_t codec;  // number of a label
+  uint32_t width, height, frames;
+  uint32_t rate;  // of video millihertz, of sound Hz
+  uint16_t member, rotation, channels;
+  uint8_t kind, flags;
+  uint32_t reserved;
 };
 static_assert(sizeof(MediaRow) == 40);
 struct LineageRow {
@@ -160,6 +167,13 @@ template <typename Text>
 const MemberOf<Text>* SampleOf<Text>::audio() const {
   return first_of(*this, kAudioExtensions);
 }
+template <typename Text>
+const MediaFactsOf<Text>* SampleOf<Text>::facts(const MemberOf<Text>& member) const {
+  const auto place = &member - members.data();
+  for (const MediaFactsOf<Text>& known : media)
+    if (known.member == place) return &known;
+  return nullptr;
+}
 template struct SampleOf<std::string>;
 template struct SampleOf<std::string_view>;
 
@@ -207,6 +221,7 @@ std::string IndexDraft::serialize() const {
   std::string sample_rows, member_rows, media_rows, lineage_rows;
   std::vector<SampleKindCounts> block_rows;
   uint64_t members = 0, media = 0, numbered = 0;
+  bool uncounted = false;
   auto number_of_label = [&](const std::string& text) { return text.empty() ? 0 : labels.number(text) + 1; };
   for (const SampleDraft& sample : samples) {
     SampleRow out{};
@@ -233,11 +248,16 @@ std::string IndexDraft::serialize() const {
                                      number_of_label(l.video_source), number_of_label(l.audio_source)});
       out.lineage = at->second;
     }
-    if (sample.media != MediaFacts{}) {
-      const MediaFacts& m = sample.media;
-      put(media_rows, MediaRow{m.audio_samples, m.video_width, m.video_height, m.video_frames, m.video_ms, m.audio_ms,
-                               m.audio_rate, m.audio_channels, 0});
-      out.media = static_cast<uint32_t>(++media);
+    if (media + sample.media.size() > UINT32_MAX || sample.media.size() > UINT16_MAX)
+      throw Error("index too large", "sample " + sample.key.substr(0, 200), "make smaller shards");
+    out.first_media = sample.media.empty() ? 0 : static_cast<uint32_t>(media);
+    out.media_rows = static_cast<uint16_t>(sample.media.size());
+    for (const MediaFactsDraft& m : sample.media) {
+      put(media_rows, MediaRow{m.duration_us, number_of_label(m.codec), m.width, m.height, m.frames,
+                               m.kind == kHasVideo ? m.millihertz : m.sample_rate, m.member, m.rotation, m.channels, m.kind,
+                               m.flags, 0});
+      uncounted |= (m.flags & kMediaNotCounted) != 0;
+      ++media;
     }
     put(sample_rows, out);
     for (const MemberDraft& member : sample.members) {
@@ -254,7 +274,7 @@ std::string IndexDraft::serialize() const {
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.version = kVersion;
-  header.flags = (end_mark ? 0 : kNoEndMark) | (trailing_data ? kTrailingData : 0);
+  header.flags = (end_mark ? 0 : kNoEndMark) | (trailing_data ? kTrailingData : 0) | (uncounted ? kUncountedMedia : 0);
   for (const SampleDraft& sample : samples)
     if (sample.flags & kSampleConversation) header.flags |= kConversations;
   header.tar_size = tar_size;
@@ -334,6 +354,7 @@ void ShardIndex::read_header() {
   end_mark_ = !(header.flags & kNoEndMark);
   trailing_data_ = header.flags & kTrailingData;
   has_conversations_ = header.flags & kConversations;
+  has_uncounted_media_ = header.flags & kUncountedMedia;
   std::string_view rest = bytes_.substr(sizeof(Header));
   auto take = [&](uint64_t count, size_t bytes) {
     if (count > rest.size() / bytes) refuse("counts do not fit its size");
@@ -414,11 +435,26 @@ ShardSample ShardIndex::sample(uint64_t i) const {
     const auto l = row<LineageRow>(lineage_table_, from.lineage - 1);
     sample.lineage = {label(l.category), label(l.text), label(l.image), label(l.video), label(l.audio)};
   }
-  if (from.media > 0) {
-    if (from.media > media_) refuse("media facts outside the file");
-    const auto m = row<MediaRow>(media_table_, from.media - 1);
-    sample.media = {m.video_width, m.video_height, m.video_frames, m.video_ms, m.audio_ms, m.audio_samples, m.audio_rate,
-                    m.audio_channels};
+  if (from.media_rows > 0) {
+    if (from.first_media > media_ || from.media_rows > media_ - from.first_media) refuse("more media than there are");
+    sample.media.reserve(from.media_rows);
+    for (uint32_t k = 0; k < from.media_rows; ++k) {
+      const auto m = row<MediaRow>(media_table_, uint64_t{from.first_media} + k);
+      if (m.member >= from.members) refuse("media facts of no member");
+      MediaFacts facts;
+      facts.member = m.member;
+      facts.kind = m.kind;
+      facts.flags = m.flags;
+      facts.codec = label(m.codec);
+      facts.duration_us = m.duration_us;
+      facts.width = m.width;
+      facts.height = m.height;
+      facts.rotation = m.rotation;
+      facts.frames = m.frames;
+      (m.kind == kHasVideo ? facts.millihertz : facts.sample_rate) = m.rate;
+      facts.channels = m.channels;
+      sample.media.push_back(facts);
+    }
   }
   return sample;
 }
@@ -441,7 +477,9 @@ IndexDraft ShardIndex::draft() const {
     const LineageView& l = from.lineage;
     to.lineage = {std::string(l.category), std::string(l.text_source), std::string(l.image_source),
                   std::string(l.video_source), std::string(l.audio_source)};
-    to.media = from.media;
+    for (const MediaFacts& m : from.media)
+      to.media.push_back({m.member, m.kind, m.flags, std::string(m.codec), m.duration_us, m.width, m.height, m.rotation,
+                          m.frames, m.millihertz, m.sample_rate, m.channels});
     draft.samples.push_back(std::move(to));
   }
   return draft;

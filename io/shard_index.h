@@ -51,14 +51,35 @@ struct LineageOf {
 using Lineage = LineageOf<std::string>;
 using LineageView = LineageOf<std::string_view>;
 
-// What headers say of video and sound where reading them is cheap; 0: not known.
-struct MediaFacts {
-  uint32_t video_width = 0, video_height = 0;  // as stored
-  uint32_t video_frames = 0;
-  uint32_t video_ms = 0, audio_ms = 0;
-  uint64_t audio_samples = 0;  // of one channel
-  uint32_t audio_rate = 0, audio_channels = 0;
-  bool operator==(const MediaFacts&) const = default;
+// Flags of MediaFacts.
+enum MediaFlag : uint8_t {
+  kMediaUnreadable = 1,  // its header cannot be read: no other facts
+  // The file is too large to be read whole while indexing and its header does not tell all: frames are 0, duration and
+  // rate what the header claims (0: it does not).
+  kMediaNotCounted = 2,
+  kMediaWithSound = 4,  // of a video: it has a sound track
+  kMediaCut = 8,        // the header lists frames behind the file's end; they are not counted
+};
+
+// What the container of a video, sound or picture member says of it (io/media_facts.h); 0 or empty: not known.
+template <typename Text>
+struct MediaFactsOf {
+  uint16_t member = 0;  // its place in SampleOf::members
+  uint8_t kind = 0;     // ModalityBit: kHasImage, kHasVideo or kHasAudio
+  uint8_t flags = 0;    // MediaFlag
+  Text codec;           // FFmpeg's name: "h264", "vorbis"; of a picture its format: "jpeg"
+  uint64_t duration_us = 0;
+  // Of video.
+  uint32_t width = 0, height = 0;  // as stored; of pictures EXIF orientation applied
+  uint16_t rotation = 0;           // degrees clockwise by which players turn it: 0, 90, 180, 270
+  uint32_t frames = 0;             // counted, not what a header's field claims
+  uint32_t millihertz = 0;         // average frames in 1000 s
+  // Of sound.
+  uint32_t sample_rate = 0;  // Hz
+  uint16_t channels = 0;
+
+  bool swaps_sides() const { return rotation == 90 || rotation == 270; }
+  bool operator==(const MediaFactsOf&) const = default;
 };
 
 // True for the extensions that ShardSample::picture(), video() and audio() look for.
@@ -88,22 +109,27 @@ struct SampleOf {
   uint32_t flags = 0;      // SampleFlag
   uint8_t modalities = 0;  // ModalityBit
   LineageOf<Text> lineage;
-  MediaFacts media;
+  // One of each video and sound, and of each picture but picture(), in the order of members.
+  std::vector<MediaFactsOf<Text>> media;
 
   // Points into `members`; nullptr where the sample has none.
   const MemberOf<Text>* find(std::string_view extension) const;
   // The picture that is trained on: the first of jpg, jpeg, png, webp, bmp, gif, tif, tiff that exists.
   const MemberOf<Text>* picture() const;
   const MemberOf<Text>* video() const;  // the first of mp4, webm, mkv, mov, avi, m4v, mpg, mpeg, ogv, flv, ts, wmv
+  // What is known of one of `members`; nullptr: nothing.
+  const MediaFactsOf<Text>* facts(const MemberOf<Text>& member) const;
   const MemberOf<Text>* audio() const;  // the first of wav, flac, ogg, opus, mp3, m4a, aac, oga, aif, aiff, wma
 };
 
 // Views into an index; they live as long as it does. A pointer that find() gives lives as long as its ShardSample.
 using ShardMember = MemberOf<std::string_view>;
 using ShardSample = SampleOf<std::string_view>;
+using MediaFacts = MediaFactsOf<std::string_view>;
 // The same while an index is made.
 using MemberDraft = MemberOf<std::string>;
 using SampleDraft = SampleOf<std::string>;
+using MediaFactsDraft = MediaFactsOf<std::string>;
 
 // Splits a tar path by WebDataset's rule: {"dir/name", "seg.png"} for "dir/name.seg.PNG". Nothing for what is no member
 // of a sample: no dot, a name that begins with a dot, and `__meta__` files. A leading "./" is dropped.
@@ -145,6 +171,8 @@ class ShardIndex {
   int64_t tar_changed_ns() const { return tar_changed_ns_; }
   bool end_mark() const { return end_mark_; }
   bool trailing_data() const { return trailing_data_; }
+  // A video or sound with kMediaNotCounted.
+  bool has_uncounted_media() const { return has_uncounted_media_; }
   bool has_conversations() const { return has_conversations_; }  // a sample with kSampleConversation
   // XXH3 of all tables but the blocks' counts: what a side file (embeddings, neighbours) belongs to.
   uint64_t checksum() const { return checksum_; }
@@ -179,7 +207,8 @@ class ShardIndex {
   std::string_view block_table_, sample_table_, member_table_, extension_table_, label_table_, lineage_table_, media_table_, strings_;
   uint64_t tar_size_ = 0, tar_fingerprint_ = 0, checksum_ = 0;
   int64_t tar_changed_ns_ = 0;
-  bool end_mark_ = true, trailing_data_ = false, has_conversations_ = false;
+  bool end_mark_ = true, trailing_data_ = false, has_conversations_ = false,
+       has_uncounted_media_ = false;
   mutable std::atomic<int> verified_ = 0;  // 1: good, 2: damaged
 };
 

@@ -17,6 +17,7 @@
 #include "base/json_text.h"
 #include "io/conversation_sample.h"
 #include "io/image.h"
+#include "io/media_facts.h"
 #include "io/utf8.h"
 
 namespace mso {
@@ -164,6 +165,36 @@ class Builder {
         content.resize(read_some(fd_, content.data(), content.size(), text->offset));
         sample.text_code_points = static_cast<uint32_t>(count_code_points(content));
       }
+    }
+    describe_media(sample, picture);
+  }
+
+  // Whatever a file's header is, indexing goes on.
+  void describe_media(SampleDraft& sample, const MemberDraft* picture) const {
+    for (size_t i = 0; i < sample.members.size(); ++i) {
+      const MemberDraft& member = sample.members[i];
+      const uint8_t kind = modality_of_extension(member.extension);
+      MediaFactsDraft facts;
+      if (kind == kHasVideo || kind == kHasAudio) {
+        const MediaBytes bytes{member.size, [&](uint64_t offset, void* to, size_t size) {
+                                 if (offset >= member.size) return size_t{0};
+                                 return read_some(fd_, to, std::min<uint64_t>(size, member.size - offset), member.offset + offset);
+                               }};
+        facts = read_media_facts(bytes, kind, limits_.media_bytes);
+      } else if (kind == kHasImage && &member != picture) {
+        facts.kind = kHasImage;
+        if (const std::optional<ImageInfo> found = probe(member); found && found->width > 0 && found->height > 0) {
+          facts.codec = found->format;
+          facts.width = static_cast<uint32_t>(found->width);
+          facts.height = static_cast<uint32_t>(found->height);
+        } else {
+          facts.flags = kMediaUnreadable;
+        }
+      } else {
+        continue;
+      }
+      facts.member = static_cast<uint16_t>(i);
+      sample.media.push_back(std::move(facts));
     }
   }
 

@@ -15,6 +15,8 @@ struct TarIndexLimits {
   uint64_t text_bytes = 1u << 20;          // caption members up to this are read to count code points
   uint64_t json_bytes = 1u << 22;          // .json members up to this are read for category, sources and conversations
   int picture_side = 65535;                // pixels
+  // Videos and sounds up to this are read whole where their header does not tell the frames or the length.
+  uint64_t media_bytes = 8u << 20;
 };
 
 // What becomes of odd archives:

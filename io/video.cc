@@ -22,19 +22,6 @@ static_assert(kNoTime == AV_NOPTS_VALUE);
 // twice.
 constexpr int64_t kKeptFrameBytes = int64_t{96} << 20;
 
-// VP8 and VP9 have packets that are only referred to (RFC 6386, 9.1; VP9 bitstream specification, 6.2).
-bool is_hidden(AVCodecID codec, const AVPacket& packet) {
-  if (packet.size < 1) return false;
-  const uint8_t first = packet.data[0];
-  if (codec == AV_CODEC_ID_VP8) return !(first & 0x10);
-  if (codec != AV_CODEC_ID_VP9 || (packet.data[packet.size - 1] & 0xe0) == 0xc0)
-    return false;  // superframes show one
-  const bool profile_3 = (first & 0x30) == 0x30;
-  const int at = profile_3 ? 5 : 4;      // bits before show_existing_frame
-  if (first & 0x80 >> at) return false;  // shows one decoded before
-  return !(first & 0x80 >> (at + 2));
-}
-
 // The stream's packets in memory, and what they tell.
 struct LoadedVideo {
   std::unique_ptr<MediaInput> input;
@@ -71,7 +58,7 @@ LoadedVideo load(std::span<const std::byte> bytes, const std::string& name, cons
     if (packet->size == 0 && packet->side_data_elems == 0) continue;
     video.facts.push_back({packet->pts, packet->duration, (packet->flags & AV_PKT_FLAG_KEY) != 0,
                            (packet->flags & AV_PKT_FLAG_DISCARD) != 0,
-                           is_hidden(parameters.codec_id, *packet)});
+                           is_hidden_packet(parameters.codec_id, *packet)});
     video.packets.push_back(std::move(packet));
   }
   if (video.packets.empty())

@@ -59,6 +59,14 @@ void make(const std::filesystem::path& folder, uint64_t samples, uint64_t shards
       sample.picture_width = 640;
       sample.picture_height = 480;
       sample.text_bytes = sample.text_code_points = 60;
+      if (const uint8_t kind = media ? mso::modality_of_extension(media) : 0; kind == mso::kHasVideo || kind == mso::kHasAudio) {
+        mso::MediaFactsDraft facts;
+        facts.kind = kind;
+        facts.codec = kind == mso::kHasVideo ? "h264" : "vorbis";
+        facts.duration_us = 10'000'000 + id;
+        facts.frames = kind == mso::kHasVideo ? 250 : 0;
+        sample.media.push_back(std::move(facts));
+      }
       index.samples.push_back(std::move(sample));
     }
     index.tar_size = at + 1024;
@@ -113,7 +121,10 @@ void rank(const std::string& folder, int ready, int go) {
   const auto touch = Clock::now();
   uint64_t members = 0;
   if (planned != 32 * kSteps) std::_Exit(1);
-  for (uint64_t id = 0; id < data->size(); ++id) members += data->sample(id).members.size();
+  for (uint64_t id = 0; id < data->size(); ++id) {
+    const mso::ShardSample sample = data->sample(id);
+    members += sample.members.size() + sample.media.size();
+  }
   const double touch_s = since(touch);
   char byte = 'r';
   if (::write(ready, &byte, 1) != 1 || ::read(go, &byte, 1) != 1) std::_Exit(1);

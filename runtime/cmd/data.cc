@@ -100,6 +100,33 @@ int run_pack(PackArguments& arguments) {
   return 0;
 }
 
+// What the index knows of a video, sound or further picture.
+nlohmann::ordered_json facts_json(const MediaFacts& facts, std::string_view extension) {
+  nlohmann::ordered_json json = {{"file", extension},
+                                 {"kind", facts.kind == kHasVideo ? "video" : facts.kind == kHasAudio ? "sound" : "picture"}};
+  if (facts.flags & kMediaUnreadable) {
+    json["unreadable"] = true;
+    return json;
+  }
+  json["codec"] = facts.codec;
+  if (facts.kind != kHasImage && facts.duration_us > 0) json["seconds"] = static_cast<double>(facts.duration_us) / 1e6;
+  if (facts.kind == kHasAudio) {
+    json["sample_rate"] = facts.sample_rate;
+    json["channels"] = facts.channels;
+  } else {
+    json["size"] = {facts.width, facts.height};
+  }
+  if (facts.kind == kHasVideo) {
+    if (facts.frames > 0) json["frames"] = facts.frames;
+    json["frames_per_second"] = facts.millihertz / 1e3;
+    if (facts.rotation) json["rotation"] = facts.rotation;
+    if (facts.flags & kMediaWithSound) json["with_sound"] = true;
+  }
+  if (facts.flags & kMediaCut) json["cut"] = true;
+  if (facts.flags & kMediaNotCounted) json["not_counted"] = true;
+  return json;
+}
+
 // One JSON object a line for each sample, as the index knows it.
 int run_ls(const DataPaths& paths) {
   const auto dataset = paths.open();
@@ -111,6 +138,8 @@ int run_ls(const DataPaths& paths) {
     for (const ShardMember& member : sample.members)
       json["members"][std::string(member.extension)] = {{"offset", member.offset}, {"size", member.size}};
     if (sample.picture_width > 0) json["picture"] = {sample.picture_width, sample.picture_height};
+    for (const MediaFacts& facts : sample.media)
+      json["media"].push_back(facts_json(facts, sample.members[facts.member].extension));
     if (sample.find("txt")) json["characters"] = sample.text_code_points;
     if (sample.flags & kSampleMerged) json["not_adjacent"] = true;
     const std::string reason = dataset->unusable_reason(id);

@@ -24,7 +24,7 @@ namespace {
 struct IndexArguments {
   std::vector<std::string> paths;
   std::string embed;  // empty: no; "builtin", or the folder of a CLIP model
-  bool float32 = false;
+  bool float32 = false, count_frames = false;
   NeighbourOptions options;
 };
 
@@ -58,7 +58,11 @@ void embed(const Dataset& dataset, const IndexArguments& arguments) {
 }
 
 int run(const IndexArguments& arguments) {
-  const auto dataset = Dataset::open(arguments.paths);
+  auto dataset = Dataset::open(arguments.paths);
+  if (arguments.count_frames) {
+    for (uint32_t k = 0; k < dataset->shard_count(); ++k) count_media_in_index(dataset->shard_path(k));
+    dataset = Dataset::open(arguments.paths);
+  }
   for (uint32_t k = 0; k < dataset->shard_count(); ++k) {
     const bool stored = std::ifstream(index_path(dataset->shard_path(k))).good();
     std::cout << dataset->shard_path(k).string() << ": " << dataset->shard_index(k).size() << " samples"
@@ -86,6 +90,8 @@ void add_data_index(CLI::App& data, const ChosenCommand& chosen) {
   sub->add_flag("--embed{builtin}", arguments->embed,
                 "embed and find neighbours: by the built-in descriptor, or =DIR, a Hugging Face folder of a CLIP model")
       ->type_name("[=builtin|DIR]");
+  sub->add_flag("--count-frames", arguments->count_frames,
+                "read videos and sounds of more than 8 MiB whole, too, where their header does not tell frames and length");
   sub->add_option("--category", arguments->options.category, "where categories are, as mdp.healing.category")
       ->capture_default_str();
   sub->add_option("--caption", arguments->options.caption, "where captions are, as data.caption")->capture_default_str();

@@ -199,6 +199,57 @@ PYTHON
   [[ "$output" == *animals/birds* ]]
 }
 
+@test "stat and ls tell what the headers of videos and sounds say, and counts by source" {
+  local media="${MSO_SRCDIR:-$BATS_TEST_DIRNAME/../..}/tests/unit/io/fixtures/media"
+  mkdir -p "$work/av"
+  python3 - "$media" "$work/av/s.tar" <<'PYTHON'
+import io, json, sys, tarfile
+with tarfile.open(sys.argv[2], "w") as tar:
+    def add(name, content):
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    def file(name):
+        return open(sys.argv[1] + "/" + name, "rb").read()
+    for number, name in enumerate(["rot90.mp4", "vfr.mkv", "wrong_count.avi"]):
+        source = "camera" if number else "phone"
+        add(f"street/{number}.json", json.dumps({"video_source": source, "category": "walk" if number else "run"}).encode())
+        add(f"street/{number}." + name[-3:], file(name))
+        add(f"street/{number}.txt", b"seen")
+    add("talk/3.ogg", file("speech.ogg"))
+    add("talk/4.flac", file("tone_8ch_96k.flac"))
+    add("talk/5.mp4", b"no video at all")
+PYTHON
+  run mso data stat --json "$work/av"
+  [ "$status" -eq 0 ]
+  python3 - "$output" "$media" <<'PYTHON'
+import json, os, sys
+stat, media = json.loads(sys.argv[1]), sys.argv[2]
+size = lambda *names: sum(os.path.getsize(f"{media}/{name}") for name in names)
+video, sound = stat["video"], stat["sound"]
+assert (video["files"], video["unreadable"], video["turned"]) == (4, 1, 1), video
+assert video["codecs"] == {"h264": 2, "mpeg4": 1}, video
+assert abs(video["seconds"] - (0.04 + 2.46 + 1.2)) < 1e-6, video
+assert video["frames"] == [[1, 1], [16, 2]] and video["milliseconds"] == [[0, 1], [1000, 1], [2000, 1]], video
+assert sound["codecs"] == {"vorbis": 1, "flac": 1} and sound["sample_rates"] == [[11025, 1], [96000, 1]], sound
+assert sound["channels"] == [[1, 1], [8, 1]] and abs(sound["seconds"] - 0.876939) < 1e-6, sound
+assert stat["sources"]["video"] == {"": {"samples": 1, "bytes": 15},
+                                    "camera": {"samples": 2, "bytes": size("vfr.mkv", "wrong_count.avi")},
+                                    "phone": {"samples": 1, "bytes": size("rot90.mp4")}}, stat["sources"]
+assert stat["sources"]["audio"] == {"": {"samples": 2, "bytes": size("speech.ogg", "tone_8ch_96k.flac")}}, stat["sources"]
+assert {name: c["samples"] for name, c in stat["categories"].items()} == {"run": 1, "walk": 2, "talk": 3}, stat["categories"]
+assert stat["categories"]["talk"]["bytes"] == size("speech.ogg", "tone_8ch_96k.flac") + 15, stat["categories"]
+PYTHON
+  run mso data stat "$work/av" --html "$work/av.html"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"sources of video (3)"* && "$output" == *"length of sounds"* && "$output" != *"sources of audio"* ]]
+  [[ "$output" == *"1  with a header that cannot be read"* ]]
+  for text in "Length of videos" "Sample rates" "Sources of video" "camera"; do grep -q "$text" "$work/av.html"; done
+  run mso data ls "$work/av"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *'"rotation":90'* && "$output" == *'"frames":30,"frames_per_second":25.0'* && "$output" == *'"unreadable":true'* ]]
+}
+
 @test "verify names damaged samples and exits 3" {
   mso data pack "$work/src" "$work/out"
   run mso data verify "$work/out"

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "io/dataset.h"
 #include "io/tar_index.h"
+#include "media_fixture.h"
 #include "tests/unit/io/shard_fixture.h"
 
 namespace mso {
@@ -243,8 +244,24 @@ TEST_F(ShardIndexTest, SerializesAndRefusesEveryChange) {
                                   .file("b.json", R"({"category": "of the json", "video_source": "camera"})")
                                   .file("b.mp4", "y")
                                   .without_end());
-  index.samples[1].media.video_frames = 17;
-  index.samples[1].media.audio_samples = uint64_t{1} << 40;
+  EXPECT_TRUE(index.samples[1].media.empty());  // the archive is cut behind it
+  MediaFactsDraft facts;
+  facts.member = 1;
+  facts.kind = kHasVideo;
+  facts.flags = kMediaWithSound;
+  facts.codec = "h264";
+  facts.duration_us = uint64_t{1} << 40;
+  facts.width = 64;
+  facts.height = 48;
+  facts.rotation = 90;
+  facts.frames = 17;
+  facts.millihertz = 29970;
+  MediaFactsDraft sound;
+  sound.kind = kHasAudio;
+  sound.codec = "opus";
+  sound.sample_rate = 48000;
+  sound.channels = 2;
+  index.samples[1].media = {sound, facts};
   const std::string bytes = index.serialize();
   const auto again = ShardIndex::from_bytes(bytes, "i");
   EXPECT_EQ(again->draft().serialize(), bytes);
@@ -253,15 +270,21 @@ TEST_F(ShardIndexTest, SerializesAndRefusesEveryChange) {
   EXPECT_EQ(first.picture_width, 7u);
   EXPECT_EQ(first.modalities, kHasText | kHasImage);
   EXPECT_EQ(first.lineage.category, "k");
-  EXPECT_EQ(first.media, MediaFacts{});
+  EXPECT_TRUE(first.media.empty());
   EXPECT_EQ(second.modalities, kHasText | kHasVideo);
   EXPECT_EQ(second.video()->extension, "mp4");
   EXPECT_EQ(second.audio(), nullptr);
   EXPECT_EQ(second.lineage.category, "of the json");
   EXPECT_EQ(second.lineage.video_source, "camera");
   EXPECT_EQ(second.lineage.image_source, "");
-  EXPECT_EQ(second.media.video_frames, 17u);
-  EXPECT_EQ(second.media.audio_samples, uint64_t{1} << 40);
+  ASSERT_EQ(second.media.size(), 2u);
+  EXPECT_EQ(again->draft().samples[1].media, (std::vector<MediaFactsDraft>{sound, facts}));
+  EXPECT_EQ(second.facts(*second.video()), &second.media[1]);
+  EXPECT_EQ(second.media[1].codec, "h264");
+  EXPECT_EQ(second.media[1].duration_us, uint64_t{1} << 40);
+  EXPECT_TRUE(second.media[1].swaps_sides());
+  EXPECT_EQ(second.media[0].sample_rate, 48000u);
+  EXPECT_FALSE(again->has_uncounted_media());
   EXPECT_FALSE(again->end_mark());
   EXPECT_THROW(again->sample(2), Error);
   auto read_all = [](std::string changed) { ShardIndex::from_bytes(std::move(changed), "i")->draft(); };
@@ -272,6 +295,54 @@ TEST_F(ShardIndexTest, SerializesAndRefusesEveryChange) {
     EXPECT_THROW(read_all(bytes.substr(0, i)), Error) << i;
   }
   EXPECT_THROW(read_all(bytes + "x"), Error);
+}
+
+TEST_F(ShardIndexTest, KnowsWhatHeadersSayOfEveryMediumOfASample) {
+  const IndexDraft index = index_of(TarBytes()
+                                        .file("a.json", R"({"messages": []})")
+                                        .file("a.png", fake_picture(7, 9))
+                                        .file("a.image1.png", fake_picture(30, 20))
+                                        .file("a.image2.png", "no picture")
+                                        .file("a.mp4", media_fixture("rot90.mp4"))
+                                        .file("a.video1.mkv", media_fixture("vfr.mkv"))
+                                        .file("a.ogg", media_fixture("speech.ogg"))
+                                        .file("a.notes", media_fixture("speech.ogg"))
+                                        .file("b.mp4", "no video")
+                                        .end());
+  const auto stored = ShardIndex::from_bytes(index.serialize(), "i");
+  const ShardSample a = stored->sample(0), b = stored->sample(1);
+  ASSERT_EQ(a.media.size(), 5u);
+  EXPECT_EQ(a.facts(*a.picture()), nullptr);  // picture_width and picture_height are of it
+  EXPECT_EQ(a.picture_width, 7u);
+  const MediaFacts* second = a.facts(*a.find("image1.png"));
+  ASSERT_NE(second, nullptr);
+  EXPECT_EQ(second->codec, "png");
+  EXPECT_EQ(second->width, 30u);
+  EXPECT_EQ(second->height, 20u);
+  EXPECT_EQ(a.facts(*a.find("image2.png"))->flags, kMediaUnreadable);
+  EXPECT_EQ(a.facts(*a.video())->rotation, 90u);
+  EXPECT_EQ(a.facts(*a.find("video1.mkv"))->frames, 24u);
+  EXPECT_EQ(a.facts(*a.audio())->sample_rate, 11025u);
+  EXPECT_EQ(a.facts(*a.find("notes")), nullptr);
+  ASSERT_EQ(b.media.size(), 1u);
+  EXPECT_EQ(b.media[0].flags, kMediaUnreadable);
+}
+
+TEST_F(ShardIndexTest, LargeMediaAreCountedWhenAskedFor) {
+  const auto tar = folder_ / "s.tar";
+  // Of more than 8 MiB: padded with an element that Matroska readers skip (EBML Void).
+  std::string video = media_fixture("vfr.mkv");
+  const std::string padding = std::string("\xec\x01\x00\x00\x00\x00\x90\x00\x00", 9) + std::string(0x900000, '\0');
+  write_text(tar, TarBytes().file("a.mkv", video + padding).file("b.mkv", video).end());
+  const auto quick = load_or_build_index(tar);
+  EXPECT_TRUE(quick->has_uncounted_media());
+  EXPECT_EQ(quick->sample(0).media[0].frames, 0u);
+  EXPECT_EQ(quick->sample(1).media[0].frames, 24u);
+  EXPECT_EQ(load_or_build_index(tar)->checksum(), quick->checksum());
+  const auto counted = count_media_in_index(tar);
+  EXPECT_FALSE(counted->has_uncounted_media());
+  EXPECT_EQ(counted->sample(0).media[0].frames, 24u);
+  EXPECT_EQ(load_or_build_index(tar)->checksum(), counted->checksum());
 }
 
 TEST_F(ShardIndexTest, IsStoredBesideAndMadeAnewWhenStale) {
@@ -286,8 +357,9 @@ TEST_F(ShardIndexTest, IsStoredBesideAndMadeAnewWhenStale) {
   // Other size.
   write_text(tar, TarBytes().file("a.txt", "first").file("b.txt", "x").end());
   EXPECT_EQ(load_or_build_index(tar)->size(), 2u);
-  // Damaged header, and an index of the first version.
-  for (const std::string& content : {std::string("garbage"), std::string("MSOIDX\r\n\1\0\0\0", 12) + std::string(200, 'x')}) {
+  // Damaged header, and indexes of earlier versions.
+  for (const std::string& content : {std::string("garbage"), std::string("MSOIDX\r\n\1\0\0\0", 12) + std::string(200, 'x'),
+                                     std::string("MSOIDX\r\n\3\0\0\0", 12) + std::string(200, 'x')}) {
     write_text(idx, content);
     EXPECT_EQ(load_or_build_index(tar)->size(), 2u);
     EXPECT_EQ(ShardIndex::open(idx)->size(), 2u);
