@@ -151,15 +151,16 @@ def aims(training, data, snapshots, restart):
 
 
 def pipeline_text():
-    """What was measured by hand into $OUT: slow_storage.py, idle_time.py, decode_jitter.py."""
+    """What was measured by hand into $OUT: slow_storage.py, slow_nvme.py, idle_time.py, decode_jitter.py."""
     rows = []
-    if r := load("slow_storage"):
-        rows.append(("slow storage (5 → 800 ms): lowest throughput of five seconds, share of normal", "≥ 0.72", f"{r['lowest_slow']:.2f}",
-                     verdict(r["lowest_slow"] >= 0.72)))
-        rows.append(("hung storage: the same", "≥ 0.72", f"{r['lowest_hung']:.2f}", verdict(r["lowest_hung"] >= 0.72)))
-        back = r["back_at_85_percent_s"]
-        rows.append(("seconds from recovery to 0.85 of normal", "≤ 47", "never" if back is None else f"{back:g}",
-                     verdict(back is not None and back <= 47)))
+    for name, words in (("slow_storage", "`file://`, training"), ("slow_nvme", "`nvme://`, the pipeline alone, in a virtual machine")):
+        if r := load(name):
+            rows.append((f"slow storage (5 → 800 ms), {words}: lowest throughput of five seconds, share of normal", "≥ 0.72", f"{r['lowest_slow']:.2f}",
+                         verdict(r["lowest_slow"] >= 0.72)))
+            rows.append(("hung storage: the same", "≥ 0.72", f"{r['lowest_hung']:.2f}", verdict(r["lowest_hung"] >= 0.72)))
+            back = r["back_at_85_percent_s"]
+            rows.append(("seconds from recovery to 0.85 of normal", "≤ 47", "never" if back is None else f"{back:g}",
+                         verdict(back is not None and back <= 47)))
     if r := load("idle_time"):
         for way, words in (("sleep", "late"), ("burn", "hard to decode")):
             own = r[way]

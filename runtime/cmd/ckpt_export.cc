@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "exec/model_setup.h"
 #include "io/tokenizer_sentencepiece.h"
 #include "model/hf_export.h"
@@ -36,8 +37,13 @@ std::shared_ptr<const Tokenizer> exported_tokenizer(const StoredState& state, co
 // The record of model_files(). Level 0 and earlier versions have none: then what the configuration names holds today.
 nlohmann::json exported_files(const StoredState& state, const Config& config) {
   if (state.records.contains("model_files")) return nlohmann::json::parse(record(state, "model_files"));
-  const ModelInputs inputs = check_model_inputs(config);
-  return nlohmann::json::parse(model_files(config, *inputs.tokenizer, inputs.samples.conversations.get()));
+  try {
+    const ModelInputs inputs = check_model_inputs(config);
+    return nlohmann::json::parse(model_files(config, *inputs.tokenizer, inputs.samples.conversations.get()));
+  } catch (const Error& error) {
+    log_warn("exported without chat templates, which this snapshot does not hold: {}", error.what());
+    return nlohmann::json::object();
+  }
 }
 
 // tokenizer_config.json with the tokens that templates write, also where the model's folder had them in another file.

@@ -2,6 +2,8 @@
 #include <sys/resource.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -26,7 +28,10 @@ struct BenchArguments {
   bool exact = false;
   std::string text_template = "<image>{caption}";
   std::string tokenizer = "bytes";
+  std::string timeline;
 };
+
+double unix_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 // Goes through the data as training does, without training: what the loader alone can deliver.
 int run(const BenchArguments& arguments) {
@@ -57,9 +62,22 @@ int run(const BenchArguments& arguments) {
   const auto progress = progress_line("loading step");
   auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   std::vector<std::string> incidents;
+  std::ofstream timeline;
+  if (!arguments.timeline.empty()) {
+    std::error_code none;
+    if (const auto bytes = std::filesystem::file_size(arguments.timeline, none); !none && bytes > 0)
+      throw Error("would overwrite a file", arguments.timeline, "give --timeline another name, or remove it", ExitCode::kBadUsage);
+    timeline.open(arguments.timeline, std::ios::app);
+    if (!timeline) throw system_error("cannot write", arguments.timeline);
+  }
   Storage& storage = assembler->dataset().storage();
   for (uint64_t step = 0; step < steps && (arguments.seconds <= 0 || elapsed() < arguments.seconds); ++step) {
-    for (const MicroBatch& batch : loader.next().micro_batches) positions += static_cast<uint64_t>(batch.size());
+    {
+      const RankBatch loaded = loader.next();
+      for (const MicroBatch& batch : loaded.micro_batches) positions += static_cast<uint64_t>(batch.size());
+      if (timeline.is_open())  // at once, for who watches
+        timeline << nlohmann::ordered_json{{"type", "step"}, {"time", unix_time()}, {"step", step}, {"samples", loaded.samples}}.dump() << std::endl;
+    }
     for (const StorageEvent& event : storage.take_events()) incidents.push_back(event.kind);
     if (step % 16 == 0 || step + 1 == steps) progress(step + 1, steps);
   }
@@ -79,6 +97,7 @@ int run(const BenchArguments& arguments) {
   ::getrusage(RUSAGE_SELF, &usage);
   const double cpu = static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
                      static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6;
+  if (timeline.is_open() && !timeline.flush()) throw system_error("cannot write", arguments.timeline);
   // Samples read ahead beyond the last step count too: they were decoded in the same time.
   std::cout << nlohmann::ordered_json{{"samples", counters.samples},
                                       {"pictures", counters.pictures},
@@ -117,6 +136,7 @@ void add_data_bench(CLI::App& data, const ChosenCommand& chosen) {
   sub->add_option("--seconds", arguments->seconds, "stop after so long; 0: after the passes")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
+  sub->add_option("--timeline", arguments->timeline, "write time and samples of each step to this file, a JSON object a line");
   sub->add_option("--image-size", arguments->image_size, "side of the model's pictures")
       ->check(CLI::Range(1, 8192))
       ->capture_default_str();

@@ -377,6 +377,25 @@ PYTHON
   done
 }
 
+@test "bench --timeline writes each step, and over nothing" {
+  mso data pack "$work/src" "$work/out"
+  mso data bench "$work/out" --batch 1 --epochs 3 --image-size 32 --timeline "$work/steps" >"$work/bench.json"
+  python3 - "$work" <<'PY'
+import json, pathlib, sys
+work = pathlib.Path(sys.argv[1])
+steps = [json.loads(line) for line in (work / "steps").read_text().splitlines()]
+assert [s["step"] for s in steps] == list(range(len(steps))), steps
+assert len(steps) % 3 == 0 and sum(s["samples"] for s in steps) > 0, steps
+assert all(a["time"] <= b["time"] for a, b in zip(steps, steps[1:])), steps
+PY
+  run mso data bench "$work/out" --timeline "$work/out/shard-000000.tar"
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"would overwrite a file"* ]]
+  run mso data bench "$work/out" --timeline /proc/no/steps
+  [ "$status" -ne 0 ]
+  [[ "$output" == *"/proc/no/steps"* ]]
+}
+
 @test "verify --list replaces a list and nothing else" {
   mso data pack "$work/src" "$work/out"
   run mso data verify "$work/out" --list "$work/out/shard-000000.tar"
