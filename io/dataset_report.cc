@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <tuple>
 
 #include "base/units.h"
+#include "io/run_lineage.h"
 #include "io/sample_content.h"
 
 namespace mso {
@@ -47,16 +47,11 @@ void count_media(const ShardSample& sample, DatasetStatistics* s) {
 }
 
 void count_sources(const ShardSample& sample, DatasetStatistics* s) {
-  const LineageView& l = sample.lineage;
-  for (const auto& [kind, bit, source] : {std::tuple("text", kHasText, l.text_source), std::tuple("image", kHasImage, l.image_source),
-                                          std::tuple("video", kHasVideo, l.video_source), std::tuple("audio", kHasAudio, l.audio_source)}) {
-    // A .json is text by its extension; alone with media it holds what is known of them.
-    if (!(sample.modalities & bit) || (bit == kHasText && source.empty() && !sample.find("txt") && !(sample.flags & kSampleConversation)))
-      continue;
-    Share& share = s->sources[kind][std::string(source)];
+  for (const SourceOfKind& of : sources_of(sample)) {
+    Share& share = s->sources[of.kind][std::string(of.source)];
     ++share.samples;
     for (const ShardMember& member : sample.members)
-      if (modality_of_extension(member.extension) == bit) share.bytes += member.size;
+      if (modality_of_extension(member.extension) == of.bit) share.bytes += member.size;
   }
 }
 

@@ -16,8 +16,15 @@ void count(LedgerCounts* counts, const std::string& event) {
   ++(event == "replaced" ? counts->replaced : event == "deferred" ? counts->deferred : counts->skipped);
 }
 
-// Columns of text: the first flush left, the others right.
-std::string table(const std::vector<std::vector<std::string>>& rows) {
+std::string fixed3(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, "%.3f", value);
+  return buffer;
+}
+
+}  // namespace
+
+std::string text_table(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows)
     for (size_t i = 0; i < row.size(); ++i) {
@@ -35,14 +42,6 @@ std::string table(const std::vector<std::vector<std::string>>& rows) {
   }
   return out;
 }
-
-std::string fixed3(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof buffer, "%.3f", value);
-  return buffer;
-}
-
-}  // namespace
 
 LedgerSummary summarise_ledger(const std::filesystem::path& ledger,
                                const std::function<std::string(const std::string&, const std::string&)>& category_of) {
@@ -93,12 +92,32 @@ std::string to_text(const LedgerSummary& s) {
   uint64_t lost = 0;
   for (const auto& [category, c] : s.categories) lost += c.lost.size();
   rows.push_back({"all", number(s.all.replaced), number(s.all.skipped), number(s.all.deferred), number(lost)});
-  std::string out = table(rows);
+  std::string out = text_table(rows);
   rows = {{"reason", "replaced", "skipped", "deferred"}};
   for (const auto& [reason, c] : s.reasons) rows.push_back({reason, number(c.replaced), number(c.skipped), number(c.deferred)});
-  if (rows.size() > 1) out += "\n" + table(rows);
+  if (rows.size() > 1) out += "\n" + text_table(rows);
   if (s.unreadable > 0) out += "\n" + number(s.unreadable) + " lines could not be read\n";
   return out;
+}
+
+nlohmann::ordered_json to_json(const LedgerSummary& s) {
+  auto counts = [](const LedgerCounts& c) {
+    return nlohmann::ordered_json{{"replaced", c.replaced}, {"skipped", c.skipped}, {"deferred", c.deferred}};
+  };
+  nlohmann::ordered_json json = {{"all", counts(s.all)}, {"unreadable_lines", s.unreadable}};
+  json["categories"] = nlohmann::ordered_json::object();
+  for (const auto& [category, c] : s.categories) {
+    nlohmann::ordered_json& own = json["categories"][category] = counts(c.counts);
+    own["lost"] = c.lost.size();
+    if (c.counts.replaced > 0) {
+      own["mean_similarity"] = c.similarity_sum / static_cast<double>(c.counts.replaced);
+      own["least_similarity"] = c.similarity_least;
+    }
+    for (const auto& [reason, of] : c.reasons) own["reasons"][reason] = counts(of);
+  }
+  json["reasons"] = nlohmann::ordered_json::object();
+  for (const auto& [reason, of] : s.reasons) json["reasons"][reason] = counts(of);
+  return json;
 }
 
 }  // namespace mso

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
 #include <vector>
@@ -49,5 +50,9 @@ LedgerSummary summarise_ledger(const std::filesystem::path& ledger,
 
 // As a table for a terminal.
 std::string to_text(const LedgerSummary& summary);
+// For programs.
+nlohmann::ordered_json to_json(const LedgerSummary& summary);
+// Columns of text: the first flush left, the others right.
+std::string text_table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace mso

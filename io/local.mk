@@ -73,6 +73,7 @@ libmso_io_la_SOURCES = \
   io/loader_records.cc io/loader_state.h io/loader_workers.cc \
   io/mel.cc io/mel.h \
   io/micro_batch.h \
+  io/mixture.cc io/mixture.h \
   io/mov_header.cc io/mov_header.h \
   io/modality.cc io/modality.h \
   io/modality_index.cc io/modality_index.h \
@@ -97,6 +98,7 @@ libmso_io_la_SOURCES = \
   io/read_ahead.cc io/read_ahead.h \
   io/resize.cc io/resize.h \
   io/resize_kernels.cc io/resize_kernels.h io/resize_vertical.h \
+  io/run_lineage.cc io/run_lineage.h \
   io/sample_assembler.cc io/sample_assembler.h \
   io/sample_content.cc io/sample_content.h \
   io/sample_order.cc io/sample_order.h \
@@ -247,6 +249,7 @@ io_tests_SOURCES = \
   tests/unit/io/resize_test.cc \
   tests/unit/io/io_pool_test.cc \
   tests/unit/io/nvme_device_test.cc \
+  tests/unit/io/run_lineage_test.cc \
   tests/unit/io/sample_assembler_test.cc \
   tests/unit/io/sequence_alignment_test.cc \
   tests/unit/io/shard_cache_test.cc \

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <unordered_map>
 
 #include "base/config.h"
@@ -9,11 +11,16 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cmd/data_tools.h"
+#include "exec/model_setup.h"
 #include "io/ledger_summary.h"
+#include "io/mixture.h"
 #include "io/neighbours.h"
+#include "io/run_lineage.h"
+#include "io/storage_options.h"
 #include "record/data_page.h"
 #include "record/format.h"
 #include "record/metrics.h"
+#include "record/run_history.h"
 
 namespace mso {
 namespace {
@@ -23,7 +30,7 @@ namespace fs = std::filesystem;
 struct ReportArguments {
   std::string run, output;
   std::vector<std::string> data;
-  bool html = true;
+  bool json = false;
 };
 
 // Categories of samples and their sizes, by the data the run was trained on; nothing where that is not there any more.
@@ -32,9 +39,8 @@ struct Categories {
   std::map<std::string, uint64_t> sizes;
 };
 
-Categories read_categories(const std::vector<std::string>& paths, const std::string& rule) {
+Categories read_categories(const std::shared_ptr<const Dataset>& dataset, const std::string& rule) {
   Categories categories;
-  const auto dataset = Dataset::open(paths);
   const auto neighbours = Neighbours::open(dataset, CategoryRule(rule));
   for (uint64_t id = 0; id < dataset->size(); ++id) {
     const std::string category = neighbours->category(id);
@@ -45,10 +51,67 @@ Categories read_categories(const std::vector<std::string>& paths, const std::str
   return categories;
 }
 
+// The order in which the run trained on `data`: as the trainer makes it (exec/training_setup.cc).
+SampleOrder order_of(const Config& config, const std::shared_ptr<const Dataset>& data, const std::vector<std::string>& paths) {
+  const auto seed = static_cast<uint64_t>(config.train.seed);
+  const BatchRecipe& recipe = config.mdp.batch_recipe;
+  const std::pair<Modality, int64_t> wanted[] = {
+      {Modality::kText, recipe.text}, {Modality::kImage, recipe.image}, {Modality::kVideo, recipe.video}, {Modality::kAudio, recipe.audio}};
+  int64_t parts = 0;
+  for (const auto& [modality, count] : wanted) parts += count;
+  if (parts > 0) {
+    PerModality<uint64_t> per_batch;
+    for (const auto& [modality, count] : wanted)
+      per_batch[modality] = static_cast<uint64_t>(count * (config.train.global_batch_samples / parts));
+    // What a sample counts as hangs on what the model takes.
+    const ModelInputs inputs = check_model_inputs(config);
+    const auto assembler = std::make_shared<const SampleAssembler>(data, inputs.tokenizer, PictureDecoder(), inputs.samples, inputs.media);
+    return SampleOrder::recipe(
+        std::make_shared<const ModalityIndex>(assembler->modality_blocks(), [assembler](uint64_t id) { return assembler->modality(id); }),
+        per_batch, seed);
+  }
+  if (!config.data.weights.empty()) return SampleOrder::mixture(mixture_parts(*data, paths, config.data.weights), seed);
+  return SampleOrder::shuffled(data->size(), seed);
+}
+
+// What was trained on, by source; nothing where the run's data, model or ledger are not there as they were (told in *why).
+std::optional<RunLineage> read_lineage(const Config& config, const fs::path& home, const fs::path& ledger, std::shared_ptr<const Dataset> data,
+                                       const std::vector<std::string>& paths, std::string* why) {
+  try {
+    if (config.data.eval_path.empty() && config.data.eval_shards > 0)
+      data = Dataset::split(data, static_cast<uint32_t>(config.data.eval_shards)).first;
+    const int64_t steps = read_run(home).steps_finished;
+    return lineage_of_run(*data, order_of(config, data, paths), static_cast<uint64_t>(std::max<int64_t>(0, steps)),
+                          static_cast<uint64_t>(config.train.global_batch_samples), Ledger::load(ledger));
+  } catch (const Error& error) {
+    *why = error.what();
+    return {};
+  }
+}
+
 std::string shown(const std::string& category) { return category.empty() ? "(none)" : category; }
 std::string number(uint64_t value) { return format_count(static_cast<int64_t>(value)); }
 
-DataPage page_of(const LedgerSummary& s, const Categories& known, const std::string& title) {
+void add_lineage(const RunLineage& lineage, DataPage* page) {
+  page->tiles.push_back({"Trained on", number(lineage.all.trained), "samples in " + number(lineage.steps) + (lineage.steps == 1 ? " step" : " steps"), ""});
+  auto add = [&](const std::string& title, const std::string& column, const std::map<std::string, LineageCounts>& of, const char* none) {
+    DataTable table;
+    table.title = title;
+    table.columns = {{column}, {"Trained on", true}, {"of these as stand-in", true}, {"Replaced", true}, {"Left out", true}, {"Deferred", true}};
+    for (const auto& [name, c] : of)
+      table.rows.push_back({name.empty() ? none : name, number(c.trained), number(c.stood_in), number(c.replaced), number(c.left_out), number(c.deferred)});
+    constexpr size_t kMost = 500;
+    if (table.rows.size() > kMost) {
+      table.note = "The first " + number(kMost) + " of " + number(table.rows.size()) + " by name.";
+      table.rows.resize(kMost);
+    }
+    page->tables.push_back(std::move(table));
+  };
+  for (const std::string& kind : kinds_with_sources(lineage)) add("By source of " + kind, "Source", lineage.sources.at(kind), "(not named)");
+  add("By category of the index", "Category", lineage.categories, "(none)");
+}
+
+DataPage page_of(const LedgerSummary& s, const Categories& known, const std::optional<RunLineage>& lineage, const std::string& title) {
   DataPage page;
   page.title = title;
   page.subtitle = "Samples that were not trained on in their place, and what became of them";
@@ -109,6 +172,7 @@ DataPage page_of(const LedgerSummary& s, const Categories& known, const std::str
   }
   page.charts.push_back(by_reason);
   page.charts.push_back(similarity);
+  if (lineage) add_lineage(*lineage, &page);
 
   DataTable table;
   table.title = "By category and reason";
@@ -143,37 +207,48 @@ int run(const ReportArguments& arguments) {
   const bool folder = fs::is_directory(given);
   const fs::path ledger = folder ? given / "ledger.jsonl" : given;
   const fs::path home = folder ? given : given.parent_path();
-  std::vector<std::string> data = arguments.data;
-  std::string rule = "auto";
+  std::vector<std::string> paths = arguments.data;
+  std::optional<Config> config;
+  std::string why = "there is no " + (home / "config.yaml").string();
   std::error_code ignored;
   if (fs::exists(home / "config.yaml", ignored)) {
     try {
-      const Config config = load_config(home / "config.yaml", {}).config;
-      if (data.empty()) data = config.data.path;
-      rule = config.mdp.healing.category;
+      config = load_config(home / "config.yaml", {}).config;
+      if (paths.empty()) paths = config->data.path;
     } catch (const Error& error) {
-      log_warn("{}", error.what());
+      why = error.what();
+      log_warn("{}", why);
     }
   }
   Categories categories;
-  if (!data.empty()) {
+  std::optional<RunLineage> lineage;
+  if (!paths.empty()) {
     try {
-      categories = read_categories(data, rule);
+      const auto dataset = Dataset::open(paths, std::make_shared<Storage>(config ? storage_options(*config) : StorageOptions{}));
+      categories = read_categories(dataset, config ? config->mdp.healing.category : "auto");
+      if (config) lineage = read_lineage(*config, home, ledger, dataset, paths, &why);
     } catch (const Error& error) {
-      log_warn("categories are taken from the keys: {}", error.what());
+      why = error.what();
+      log_warn("categories are taken from the keys: {}", why);
     }
   }
   const LedgerSummary summary = summarise_ledger(ledger, [&](const std::string& shard, const std::string& key) {
     const auto at = categories.of.find(shard + "\n" + key);
     return at == categories.of.end() ? first_folder(key) : at->second;
   });
-  std::cout << to_text(summary);
+  if (arguments.json) {
+    nlohmann::ordered_json json = {{"ledger", to_json(summary)}, {"lineage", lineage ? to_json(*lineage) : nlohmann::ordered_json()}};
+    if (!lineage) json["no_lineage"] = why;
+    std::cout << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+  } else {
+    std::cout << to_text(summary) << "\n" << (lineage ? to_text(*lineage) : "what was trained on is not known by source: " + why + "\n");
+  }
   const fs::path output = arguments.output.empty() ? home / "data-report.html" : fs::path(arguments.output);
   check_may_replace(output, kDataPageGenerator, "a page of mso data");
   const std::string name = fs::absolute(home).lexically_normal().filename().string();
-  write_file_durably(output, data_page_html(page_of(summary, categories, "Samples of " + (name.empty() ? "the run" : name)),
+  write_file_durably(output, data_page_html(page_of(summary, categories, lineage, "Samples of " + (name.empty() ? "the run" : name)),
                                             MetricsWriter::now()));
-  std::cout << "\n" << output.string() << "\n";
+  if (!arguments.json) std::cout << "\n" << output.string() << "\n";
   return 0;
 }
 
@@ -181,13 +256,14 @@ int run(const ReportArguments& arguments) {
 
 void add_data_report(CLI::App& data, const ChosenCommand& chosen) {
   auto arguments = std::make_shared<ReportArguments>();
-  CLI::App* sub = data.add_subcommand("report", "what a run replaced, skipped and deferred, by category and reason");
+  CLI::App* sub = data.add_subcommand("report", "what a run replaced, skipped and deferred, by category and reason, and what it was trained on, by source");
   sub->footer(
       "\nPrints tables and writes one HTML page that needs no network. Categories come from the ledger, else from the\n"
-      "run's data where it still is.\n"
+      "run's data where it still is. What each source gave is told where data, model and configuration are as they were.\n"
       "\nExample:\n  mso data report runs/demo\n");
   sub->add_option("RUN", arguments->run, "folder of the run (train.run_dir), or its ledger.jsonl")->required()->type_name("RUN_DIR");
-  sub->add_option("--data", arguments->data, "shards for categories, in place of the run's data.path")->type_name("PATH");
+  sub->add_flag("--json", arguments->json, "one JSON document in place of text");
+  sub->add_option("--data", arguments->data, "shards for categories and sources, in place of the run's data.path")->type_name("PATH");
   sub->add_option("-o,--output", arguments->output, "page to write (default: data-report.html in the folder)")->type_name("FILE");
   sub->callback([=] { *chosen = [=] { return run(*arguments); }; });
 }

@@ -13,6 +13,7 @@
 #include "exec/node_preparations.h"
 #include "exec/rank_zero.h"
 #include "io/known_bad.h"
+#include "io/mixture.h"
 #include "io/picture_decoder.h"
 #include "io/storage_options.h"
 #include "node/cpu_list.h"
@@ -35,24 +36,6 @@ void check_same_configuration(World& world, const Config& config) {
     if (all[rank] != all[0])
       throw Error("ranks were started with different configurations", "rank " + std::to_string(rank) + " differs from rank 0",
                   "give every rank the same file and overrides", ExitCode::kBadUsage);
-}
-
-// Samples of each entry of data.path: their ids follow each other in the order of the entries.
-std::vector<uint64_t> samples_of_entries(const Dataset& data, const std::vector<std::string>& entries) {
-  std::vector<uint64_t> counts(entries.size(), 0);
-  size_t at = 0;
-  for (uint32_t shard = 0; shard < data.shard_count(); ++shard) {
-    const fs::path& path = data.shard_path(shard);
-    const auto holds = [&](const std::string& entry) {
-      std::error_code ignored;
-      const fs::path place = local_path(entry, data.storage().options().nvme);
-      return path == place || fs::equivalent(path.parent_path(), place, ignored);
-    };
-    while (at < entries.size() && !holds(entries[at])) ++at;
-    if (at == entries.size()) break;  // cannot be: shards come in the order of the entries
-    counts[at] += data.shard_index(shard).size();
-  }
-  return counts;
 }
 
 // Depths, recipe, mixture and patience, from the configuration.
@@ -88,16 +71,7 @@ void set_data_policy(const Config& config, const Dataset& data, DataLoaderOption
     for (const auto& [modality, pair] : values)
       options->recipe[modality] = static_cast<uint64_t>(pair.second * (config.train.global_batch_samples / parts));
   }
-  if (!config.data.weights.empty()) {
-    const std::vector<uint64_t> sizes = samples_of_entries(data, config.data.path);
-    if (sizes.size() != config.data.weights.size())
-      throw Error("data.weights does not fit data.path",
-                  std::to_string(config.data.weights.size()) + " weights for " + std::to_string(sizes.size()) + " paths",
-                  "one whole number for each path", ExitCode::kBadUsage);
-    uint64_t first = 0;
-    for (size_t i = 0; i < sizes.size(); first += sizes[i++])
-      options->mixture.push_back({first, sizes[i], static_cast<uint64_t>(config.data.weights[i])});
-  }
+  if (!config.data.weights.empty()) options->mixture = mixture_parts(data, config.data.path, config.data.weights);
   if (!config.data.known_bad.empty()) {
     std::vector<Modality> used;
     for (const auto& [modality, mark] : {std::pair(Modality::kImage, "<image>"), {Modality::kVideo, "<video>"}, {Modality::kAudio, "<audio>"}})

@@ -563,6 +563,44 @@ PYTHON
   grep -q "The ledger is empty" "$work/page.html"
 }
 
+@test "report tells what was trained on by source, where order, ledger and index are there" {
+  mkdir -p "$work/set" "$work/run"
+  python3 - "$work/set/s.tar" "$work/run" <<'PYTHON'
+import io, json, sys, tarfile
+with tarfile.open(sys.argv[1], "w") as tar:
+    def add(name, content):
+        info = tarfile.TarInfo(name)
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    for i in range(12):
+        add(f"k/{i}.txt", b"words")
+        add(f"k/{i}.json", json.dumps({"text_source": "book" if i % 3 else "web"}).encode())
+step = lambda n: json.dumps({"type": "step", "time": 1.0 + n, "step": n, "attempt": 1, "loss": 1.0, "samples": 4})
+# Six steps of four: every sample comes twice. The last step of the file was repeated after a restart.
+open(sys.argv[2] + "/metrics.jsonl", "w").write("\n".join(step(n) for n in (1, 2, 3, 4, 5, 6, 5, 6)) + "\n")
+open(sys.argv[2] + "/ledger.jsonl", "w").close()
+open(sys.argv[2] + "/config.yaml", "w").write(f"data:\n  path: {sys.argv[1]}\ntrain:\n  global_batch_samples: 4\n  steps: 6\n  run_dir: {sys.argv[2]}\n")
+PYTHON
+  run mso data report --json "$work/run"
+  [ "$status" -eq 0 ]
+  python3 - "$output" <<'PYTHON'
+import json, sys
+lineage = json.loads(sys.argv[1])["lineage"]
+assert lineage["steps"] == 6 and lineage["all"]["trained"] == 24, lineage
+assert {name: c["trained"] for name, c in lineage["sources"]["text"].items()} == {"book": 16, "web": 8}, lineage
+assert lineage["categories"]["k"]["trained"] == 24, lineage
+PYTHON
+  run mso data report "$work/run"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"source of text"*"book"*" 16 "*"web"*" 8 "*"24 samples trained on in 6 steps"* ]]
+  grep -q "By source of text" "$work/run/data-report.html"
+  # A ledger of other data is told, and everything else is still there.
+  echo '{"step":0,"epoch":0,"position":0,"id":99,"key":"k/99","shard":"s.tar","reason":"decode_error","detail":""}' >"$work/run/ledger.jsonl"
+  run mso data report "$work/run"
+  [ "$status" -eq 0 ]
+  [[ "$output" == *"not known by source: the ledger does not fit the data"* ]]
+}
+
 @test "every subcommand's --help ends with an example" {
   for sub in pack index stat verify report ls bench; do
     run mso data $sub --help
