@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "exec/model_setup.h"
 #include "io/tokenizer_sentencepiece.h"
@@ -36,7 +37,7 @@ std::shared_ptr<const Tokenizer> exported_tokenizer(const StoredState& state, co
 
 // The record of model_files(). Level 0 and earlier versions have none: then what the configuration names holds today.
 nlohmann::json exported_files(const StoredState& state, const Config& config) {
-  if (state.records.contains("model_files")) return nlohmann::json::parse(record(state, "model_files"));
+  if (state.records.contains("model_files")) return parse_shallow_json(record(state, "model_files"));
   try {
     const ModelInputs inputs = check_model_inputs(config);
     return nlohmann::json::parse(model_files(config, *inputs.tokenizer, inputs.samples.conversations.get()));
@@ -48,7 +49,7 @@ nlohmann::json exported_files(const StoredState& state, const Config& config) {
 
 // tokenizer_config.json with the tokens that templates write, also where the model's folder had them in another file.
 std::string with_special_tokens(const Tokenizer& tokenizer) {
-  auto config = tokenizer.config_text().empty() ? nlohmann::ordered_json::object() : nlohmann::ordered_json::parse(tokenizer.config_text());
+  auto config = tokenizer.config_text().empty() ? nlohmann::ordered_json::object() : parse_shallow_json<nlohmann::ordered_json>(tokenizer.config_text());
   for (const auto& [name, id] : {std::pair("bos_token", tokenizer.bos_id()), {"eos_token", tokenizer.eos_id()}})
     if (const auto token = id ? tokenizer.token(*id) : std::nullopt; token && (!config.contains(name) || config[name].is_null()))
       config[name] = *token;

@@ -1,6 +1,8 @@
 #include "exec/model_setup.h"
 
 #include "base/file.h"
+#include "base/json_text.h"
+#include "base/log.h"
 #include "base/model_config.h"
 #include "io/built_in_chat.h"
 #include "io/media_decoder.h"
@@ -92,8 +94,11 @@ std::string model_files(const Config& config, const Tokenizer& tokenizer, const 
   if (conversations) templates["default"] = conversations->chat_template().source();
   if (!templates.empty()) files["chat_templates"] = templates;
   if (const fs::path file = fs::path(config.model.path) / "generation_config.json"; !config.model.path.empty() && fs::exists(file, ignored)) {
-    const auto read = nlohmann::json::parse(read_file(file, 1 << 20), nullptr, false);
-    if (read.is_object()) files["generation_config"] = read;
+    try {
+      if (const auto read = parse_shallow_json(read_file(file, 1 << 20)); read.is_object()) files["generation_config"] = read;
+    } catch (const nlohmann::json::exception& error) {
+      log_warn("{} will not be exported: {}", file.string(), error.what());
+    }
   }
   return files.is_null() ? "{}" : files.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }

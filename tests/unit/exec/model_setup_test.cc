@@ -174,5 +174,25 @@ TEST(ModelInputs, TheChatTemplateIsTheModelsOrTheOneThatIsNamed) {
   EXPECT_EQ(bytes->decode(first.encode(caption, {{{"<image>", 2, true}}}).tokens), "<bos><image><image>an owl\n");
 }
 
+// What a folder from a hub brings beside its weights: kept for exports, or left out where it is broken on purpose.
+TEST(ModelSetup, FilesBesideTheWeights) {
+  std::string name = (std::filesystem::temp_directory_path() / "mso-files-XXXXXX").string();
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const std::filesystem::path folder = name;
+  const Config config = tiny([&](Config& c) { c.model.path = folder; });
+  const auto bytes = load_tokenizer("bytes");
+  auto files = [&] { return nlohmann::json::parse(model_files(config, *bytes, nullptr)); };
+  EXPECT_EQ(files(), nlohmann::json::object());
+  std::ofstream(folder / "chat_template.jinja") << "a {{ b \xff }}";  // no UTF-8, no template: as it is, but for what JSON cannot hold
+  std::ofstream(folder / "generation_config.json") << R"({"temperature": 0.5})";
+  EXPECT_EQ(files(), (nlohmann::json{{"chat_templates", {{"default", "a {{ b \ufffd }}"}}}, {"generation_config", {{"temperature", 0.5}}}}));
+  const std::string deep = R"({"a": )" + std::string(200000, '[') + std::string(200000, ']') + "}";
+  for (const std::string& bad : {deep, std::string("{"), std::string("[1]"), std::string()}) {
+    std::ofstream(folder / "generation_config.json") << bad;
+    EXPECT_FALSE(files().contains("generation_config")) << bad.substr(0, 20);
+  }
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace mso

@@ -41,7 +41,7 @@ class ShardCacheTest : public testing::Test {
     std::vector<std::byte> got(size);
     if (!cache.read(shard, chunk, offset, got)) return "missing";
     const auto whole = content(seed, std::max<size_t>(kMiB, offset + size));
-    return std::memcmp(got.data(), whole.data() + offset, size) == 0 ? "" : "wrong";
+    return std::equal(got.begin(), got.end(), whole.begin() + static_cast<ptrdiff_t>(offset)) ? "" : "wrong";
   }
   std::vector<fs::path> files(bool temporary = false) {
     std::vector<fs::path> found;

@@ -3,12 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <future>
 #include <map>
 #include <mutex>
 #include <random>
+#include <span>
 #include <thread>
 
 #include "base/error.h"
@@ -41,7 +43,7 @@ class FakeSource : public Source {
     if (failing > 0 && failing-- > 0) throw Error("cannot read", name_ + "/" + shard);
     const auto at = files_.find(shard);
     if (at == files_.end() || offset + to.size() > at->second.size()) throw Error("no such file or range", name_ + "/" + shard);
-    std::memcpy(to.data(), at->second.data() + offset, to.size());
+    std::ranges::copy(std::as_bytes(std::span(at->second)).subspan(offset, to.size()), to.begin());
   }
 
   void put(const std::string& shard, const std::string& content) { files_[shard] = content; }
@@ -101,7 +103,7 @@ class StorageTest : public testing::Test {
   std::string read(uint64_t offset, uint64_t size = 5000, uint8_t modality = kHasImage) {
     try {
       const std::vector<std::byte> bytes = storage_->read({shard_, modality, offset, size});
-      return bytes.size() == size && std::memcmp(bytes.data(), content_.data() + offset, size) == 0 ? "" : "wrong bytes";
+      return std::ranges::equal(bytes, std::as_bytes(std::span(content_)).subspan(offset, size)) ? "" : "wrong bytes";
     } catch (const Error& error) {
       return error.what();
     }
