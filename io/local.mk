@@ -125,6 +125,7 @@ libmso_io_la_SOURCES = \
   io/tokenizer_vocab.cc io/tokenizer_vocab.h \
   io/utf8.cc io/utf8.h \
   io/video.cc io/video.h \
+  io/video_device.cc io/video_device.h \
   io/video_rgb.cc io/video_rgb.h \
   io/video_sampling.cc io/video_sampling.h \
   io/video_table.cc io/video_table.h \
@@ -262,6 +263,7 @@ io_tests_SOURCES = \
   tests/unit/io/storage_test.cc \
   tests/unit/io/tokenizer_json_test.cc \
   tests/unit/io/tokenizer_test.cc \
+  tests/unit/io/video_device_test.cc \
   tests/unit/io/video_sampling_test.cc \
   tests/unit/io/video_test.cc
 io_tests_CXXFLAGS = $(AM_CXXFLAGS) $(FFMPEG_CFLAGS) $(GTEST_CFLAGS) $(SPDLOG_CFLAGS)

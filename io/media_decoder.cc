@@ -10,9 +10,10 @@
 namespace mso {
 
 MediaDecoder make_video_decoder(const ImageProcessorConfig& config, int64_t frames, int64_t tokens_per_frame, int64_t token,
-                                std::optional<AlignmentRule> alignment) {
+                                std::optional<AlignmentRule> alignment, std::shared_ptr<VideoDevice> device) {
   auto processor = std::make_shared<const ImageProcessor>(config);
   VideoOptions options;
+  options.device = std::move(device);
   options.sampling.rule = VideoSampling::Rule::kUniform;
   options.sampling.num_frames = frames;
   MediaDecoder decoder;

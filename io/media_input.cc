@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "io/mov_header.h"
+#include "io/video_device.h"
 
 namespace mso {
 namespace {
@@ -234,7 +235,7 @@ bool is_hidden_packet(AVCodecID codec, const AVPacket& packet) {
 }
 
 AvCodecContextPtr open_decoder(const AVStream& stream, const std::string& name, int threads,
-                               int64_t max_pixels) {
+                               int64_t max_pixels, const VideoDevice* device) {
   const AVCodecParameters& parameters = *stream.codecpar;
   const AVCodec* codec = avcodec_find_decoder(parameters.codec_id);
   if (!codec)
@@ -255,6 +256,7 @@ AvCodecContextPtr open_decoder(const AVStream& stream, const std::string& name, 
     // Formats with checksums everywhere. Others would be refused for a fault in what no pixel depends on.
     for (const AVCodecID checked : {AV_CODEC_ID_FLAC, AV_CODEC_ID_FFV1, AV_CODEC_ID_PNG, AV_CODEC_ID_APNG})
       if (parameters.codec_id == checked) context->err_recognition |= AV_EF_EXPLODE;
+    if (device) device->attach(context.get());
     result = avcodec_open2(context.get(), codec, nullptr);
   }
   if (result < 0)

@@ -98,8 +98,10 @@ class MediaInput {
 
 // A decoder for the stream, single-threaded unless `threads` says otherwise. Error (kBadData) where this
 // FFmpeg has none.
+// With `device` it decodes there where it can (io/video_device.h).
+class VideoDevice;
 AvCodecContextPtr open_decoder(const AVStream& stream, const std::string& name, int threads,
-                               int64_t max_pixels);
+                               int64_t max_pixels, const VideoDevice* device = nullptr);
 
 // VP8 and VP9 have packets that are only referred to: they make no frame of their own.
 bool is_hidden_packet(AVCodecID codec, const AVPacket& packet);

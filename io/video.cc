@@ -1,6 +1,7 @@
 #include "io/video.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -85,13 +86,26 @@ int64_t frame_time(const AVFrame& frame) {
 // Gives packets to a decoder and takes its frames.
 class Decoder {
  public:
-  Decoder(const LoadedVideo& video, const std::string& name, const VideoOptions& options)
+  // `packets`: how many of them will be decoded.
+  Decoder(const LoadedVideo& video, const std::string& name, const VideoOptions& options, int64_t packets)
       : video_(video),
         name_(name),
         control_(options.control),
-        context_(open_decoder(*video.stream, name, options.threads, options.limits.max_pixels)),
-        frame_(av_frame_alloc()) {
-    if (!frame_) throw std::bad_alloc();
+        device_(worth_the_device(video, options, packets) ? options.device.get() : nullptr),
+        context_(open_decoder(*video.stream, name, device_ ? 1 : options.threads, options.limits.max_pixels, device_)),
+        frame_(av_frame_alloc()),
+        fetched_(av_frame_alloc()) {
+    if (!frame_ || !fetched_) throw std::bad_alloc();
+  }
+
+  bool on_device() const { return device_ != nullptr; }
+  // The frame with its pixels in memory; lives until the next call.
+  const AVFrame& in_memory(const AVFrame& frame) {
+    if (!device_) return frame;
+    av_frame_unref(fetched_.get());
+    if (av_frame_ref(fetched_.get(), &frame) < 0) throw std::bad_alloc();
+    if (!device_->fetch(fetched_.get())) throw DeviceTrouble("a frame cannot be brought into memory", true);
+    return *fetched_;
   }
 
   // What went wrong first; empty: nothing.
@@ -136,12 +150,20 @@ class Decoder {
         continue;
       }
       ++frames_;
+      if (device_ && is_broken(*frame_)) throw DeviceTrouble("a frame is not whole", false);
       if (is_broken(*frame_) && damage_.empty())
         damage_ = "a frame at " + std::to_string(video_.seconds(frame_time(*frame_))) + " s is not whole";
       if (!take(*frame_)) return false;
     }
   }
+  static bool worth_the_device(const LoadedVideo& video, const VideoOptions& options, int64_t packets) {
+    const AVCodecParameters& p = *video.stream->codecpar;
+    return options.device && decodes_on_device(options.device->backend, {avcodec_get_name(p.codec_id), p.width, p.height, packets}, true);
+  }
   void note(int64_t packet, int error) {
+    if (device_)
+      throw DeviceTrouble(ffmpeg_error_text(error), error == AVERROR_EXTERNAL || error == AVERROR_UNKNOWN || error == AVERROR(ENOMEM) ||
+                                                        error == AVERROR(EIO) || error == AVERROR(ENOSYS));
     if (error == AVERROR(ENOMEM)) throw std::bad_alloc();
     if (!damage_.empty()) return;
     damage_ = (packet >= 0 ? "packet " + std::to_string(packet) : std::string("a packet")) +
@@ -151,8 +173,9 @@ class Decoder {
   const LoadedVideo& video_;
   const std::string& name_;
   const DecodeControl& control_;
+  const VideoDevice* device_;
   AvCodecContextPtr context_;
-  AvFramePtr frame_;
+  AvFramePtr frame_, fetched_;
   std::string damage_;
   int64_t frames_ = 0, faults_ = 0;
 };
@@ -294,14 +317,14 @@ bool decode_by_table(const LoadedVideo& video, const std::string& name, const Vi
   const auto segments = plan_segments(video.facts, table, out->chosen, video.keys_are_trusted());
   std::vector<bool> wanted(video.packets.size());
   for (const int64_t frame : out->chosen) wanted[table.packet[frame]] = true;
+  int64_t total = 0;
+  for (const DecodeSegment& s : segments) total += s.last - s.first + 1;
   if (options.control.place) {
-    int64_t total = 0;
-    for (const DecodeSegment& s : segments) total += s.last - s.first + 1;
     options.control.place->packets = 0;
     options.control.place->packets_total = total;
   }
 
-  Decoder decoder(video, name, options);
+  Decoder decoder(video, name, options, total);
   bool as_expected = true;
   const auto take = [&](const AVFrame& frame) {
     const auto at = std::lower_bound(table.pts.begin(), table.pts.end(), frame_time(frame));
@@ -310,7 +333,7 @@ bool decode_by_table(const LoadedVideo& video, const std::string& name, const Vi
       return false;
     }
     const int64_t position = out->position(at - table.pts.begin());
-    if (position >= 0 && !is_broken(frame)) out->put(position, frame);
+    if (position >= 0 && !is_broken(frame)) out->put(position, decoder.in_memory(frame));
     return !out->complete();
   };
   for (const DecodeSegment& segment : segments) {
@@ -321,6 +344,7 @@ bool decode_by_table(const LoadedVideo& video, const std::string& name, const Vi
     if (!going || !as_expected || !decoder.damage().empty()) break;
   }
   *damage = decoder.damage();
+  if (as_expected && out->complete() && decoder.on_device()) options.device->note_clip();
   return as_expected && out->complete();
 }
 
@@ -351,7 +375,7 @@ void decode_everything(const LoadedVideo& video, Decoder* decoder, const VideoOp
 WholeDecode decode_whole(const LoadedVideo& video, const std::string& name, const VideoOptions& options,
                          bool keep) {
   WholeDecode whole;
-  Decoder decoder(video, name, options);
+  Decoder decoder(video, name, options, static_cast<int64_t>(video.packets.size()));
   int64_t kept_bytes = 0, last_length = 0;
   bool timed = true;
   whole.all_kept = keep;
@@ -363,9 +387,10 @@ WholeDecode decode_whole(const LoadedVideo& video, const std::string& name, cons
     whole.times.push_back(time);
     last_length = frame.pkt_duration;
     if (whole.all_kept) {
-      for (const AVBufferRef* buffer : frame.buf)
+      const AVFrame& here = decoder.in_memory(frame);
+      for (const AVBufferRef* buffer : here.buf)
         kept_bytes += buffer ? static_cast<int64_t>(buffer->size) : 0;
-      AvFramePtr copy(kept_bytes <= kKeptFrameBytes ? av_frame_clone(&frame) : nullptr);
+      AvFramePtr copy(kept_bytes <= kKeptFrameBytes ? av_frame_clone(&here) : nullptr);
       if (copy) {
         whole.frames.push_back(std::move(copy));
       } else {
@@ -376,6 +401,7 @@ WholeDecode decode_whole(const LoadedVideo& video, const std::string& name, cons
     return true;
   });
   whole.damage = decoder.damage();
+  if (decoder.on_device()) options.device->note_clip();
   if (whole.total == 0)
     damaged("no frame can be decoded" + (whole.damage.empty() ? "" : ", " + whole.damage), name);
   int64_t length;
@@ -386,8 +412,8 @@ WholeDecode decode_whole(const LoadedVideo& video, const std::string& name, cons
   return whole;
 }
 
-VideoClip decode(std::span<const std::byte> bytes, const std::string& name, const VideoOptions& options,
-                 const FrameSink* sink) {
+VideoClip decode_once(std::span<const std::byte> bytes, const std::string& name, const VideoOptions& options,
+                      const FrameSink* sink) {
   const LoadedVideo video = load(bytes, name, options);
   if (!video.damage.empty() && !options.tolerate_damage) damaged(video.damage, name);
   if (video.table.unreliable.empty() && video.damage.empty()) {
@@ -412,22 +438,44 @@ VideoClip decode(std::span<const std::byte> bytes, const std::string& name, cons
       out.put(static_cast<int64_t>(i), *whole.frames[out.chosen[i]]);
     return std::move(out.clip);
   }
-  Decoder decoder(video, name, options);
+  Decoder decoder(video, name, options, static_cast<int64_t>(video.packets.size()));
   int64_t index = 0;
   decode_everything(video, &decoder, options, [&](const AVFrame& frame) {
     if (is_broken(frame)) return true;
     const int64_t position = out.position(index++);
-    if (position >= 0) out.put(position, frame);
+    if (position >= 0) out.put(position, decoder.in_memory(frame));
     return !out.complete();
   });
   if (!out.complete()) damaged("it decodes otherwise the second time", name);
   return std::move(out.clip);
 }
 
+VideoOptions on_cpu(VideoOptions options) {
+  options.device.reset();
+  return options;
+}
+
+VideoClip decode(std::span<const std::byte> bytes, const std::string& name, const VideoOptions& options,
+                 const FrameSink* sink) {
+  if (!options.device) return decode_once(bytes, name, options, sink);
+  if (options.device->usable()) {
+    try {
+      return decode_once(bytes, name, options, sink);
+    } catch (const DeviceTrouble& trouble) {
+      if (trouble.by_device) options.device->note_failure(name, trouble.what());
+    } catch (const DecodeStopped&) {
+      throw;
+    } catch (const Error&) {  // the CPU has the last word, so that a clip is good or bad alike on every machine
+    }
+  }
+  return decode_once(bytes, name, on_cpu(options), sink);
+}
+
 }  // namespace
 
 VideoInfo probe_video(std::span<const std::byte> bytes, const std::string& name,
-                      const VideoOptions& options) {
+                      const VideoOptions& given) {
+  const VideoOptions options = on_cpu(given);
   const LoadedVideo video = load(bytes, name, options);
   if (!video.damage.empty() && !options.tolerate_damage) damaged(video.damage, name);
   VideoInfo info;

@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "io/media_clip.h"
 #include "io/media_input.h"
+#include "io/video_device.h"
 #include "io/video_sampling.h"
 
 namespace mso {
@@ -36,6 +38,8 @@ struct VideoOptions {
   // FFmpeg's threads per clip. The pipeline decodes many clips at a time, and one thread has the least work
   // per clip.
   int threads = 1;
+  // Decodes clips for which decodes_on_device(); null: the CPU decodes all. What goes wrong there is done again on the CPU.
+  std::shared_ptr<VideoDevice> device;
   MediaLimits limits;
   DecodeControl control;
 };

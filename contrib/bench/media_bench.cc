@@ -1,5 +1,6 @@
 // Clips a second through sampling, decoding and conversion, and seconds of sound a second through decoding,
-// resampling and features, from memory: media_bench video|probe|audio|mel THREADS SECONDS FILE…
+// resampling and features, from memory: media_bench video|nvdec|probe|audio|mel THREADS SECONDS FILE…
+// (nvdec: video on a GPU; beside `video` on clips of several sizes it tells where io/video_device.h should draw its line.)
 // contrib/bench/media_bench.py makes the files and measures peers beside it.
 #include <atomic>
 #include <chrono>
@@ -50,7 +51,7 @@ Rate rounds(int threads, double seconds, size_t files, const std::function<void(
 
 int main(int argc, char** argv) try {
   if (argc < 5) {
-    std::fprintf(stderr, "usage: media_bench video|probe|audio|mel THREADS SECONDS FILE...\n");
+    std::fprintf(stderr, "usage: media_bench video|nvdec|probe|audio|mel THREADS SECONDS FILE...\n");
     return 2;
   }
   const std::string what = argv[1];
@@ -60,8 +61,9 @@ int main(int argc, char** argv) try {
   for (const auto& name : names) files.push_back(mso::read_file(name));
   const auto bytes = [&](size_t i) { return std::as_bytes(std::span(files[i])); };
   std::atomic<int64_t> frames{0};
-  if (what == "video" || what == "probe") {
-    const mso::VideoOptions options;  // Qwen2-VL's sampling
+  if (what == "video" || what == "nvdec" || what == "probe") {
+    mso::VideoOptions options;  // Qwen2-VL's sampling
+    if (what == "nvdec") options.device = mso::open_video_device(mso::VideoBackend::kNvdec);
     const Rate rate = rounds(threads, seconds, files.size(), [&](size_t i) {
       if (what == "probe")
         frames += mso::probe_video(bytes(i), names[i], options).total_frames;

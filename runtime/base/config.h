@@ -149,6 +149,7 @@ struct DataConfig {
   int64_t micro_batch_tokens = 0;            // packed positions of a micro-batch at most
   std::optional<int64_t> decoder_threads;    // none: see decoder_threads()
   bool exact_jpeg = false;
+  std::string video_decoder;          // auto | cpu | nvdec
   std::optional<int64_t> image_size;  // none: as the model says
   double max_bad_samples_ratio = 0;
   std::string known_bad;  // list of bad samples (mso data verify --list); empty: none

@@ -341,6 +341,10 @@ std::vector<ConfigKey> make_schema() {
           "Decoder threads of a rank; auto: its share of ero.cpu_reserve_cores.").at_least(1).at_most(4096).safe(),
       Row("data.exact_jpeg", FIELD(data.exact_jpeg), false,
           "Decode JPEG at full scale even where the target is much smaller."),
+      Row("data.video_decoder", FIELD(data.video_decoder), "auto",
+          "What decodes video. auto: a GPU's decoder (NVDEC) for large clips where there is a GPU, else the CPU; cpu; nvdec: the "
+          "GPU whatever the size, refused where there is none.")
+          .one_of({"auto", "cpu", "nvdec"}).safe(),
       Row("data.image_size", FIELD(data.image_size), none, "Side of the model's images in pixels; auto: the model's.")
           .at_least(1).at_most(65536),
       Row("data.max_bad_samples_ratio", FIELD(data.max_bad_samples_ratio), 0.05,

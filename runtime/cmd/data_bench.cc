@@ -28,7 +28,7 @@ struct BenchArguments {
   bool exact = false;
   std::string text_template = "<image>{caption}";
   std::string tokenizer = "bytes";
-  std::string timeline;
+  std::string timeline, video_decoder = "auto";
 };
 
 double unix_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
@@ -45,7 +45,8 @@ int run(const BenchArguments& arguments) {
   options.text_template = arguments.text_template;
   PerModality<MediaDecoder> media;
   media[Modality::kVideo] = make_video_decoder(clip_image_processor(arguments.image_size), arguments.frames, side * side,
-                                               tokenizer->token_id("<video>").value_or(-2));
+                                               tokenizer->token_id("<video>").value_or(-2), {},
+                                               open_video_device(video_backend(arguments.video_decoder)));
   media[Modality::kAudio] = make_audio_decoder(arguments.mel_bins, int64_t{100} * arguments.audio_seconds, int64_t{25} * arguments.audio_seconds,
                                                tokenizer->token_id("<audio>").value_or(-3));
   DataLoaderOptions loading;
@@ -151,6 +152,9 @@ void add_data_bench(CLI::App& data, const ChosenCommand& chosen) {
   sub->add_option("--mel-bins", arguments->mel_bins, "rows of a sound's log-mel features")->check(CLI::Range(1, 1024))->capture_default_str();
   sub->add_option("--template", arguments->text_template, "as data.template; media without a mark are not read")->capture_default_str();
   sub->add_flag("--exact-jpeg", arguments->exact, "as data.exact_jpeg");
+  sub->add_option("--video-decoder", arguments->video_decoder, "as data.video_decoder")
+      ->check(CLI::IsMember({"auto", "cpu", "nvdec"}))
+      ->capture_default_str();
   sub->callback([=] { *chosen = [=] { return run(*arguments); }; });
 }
 

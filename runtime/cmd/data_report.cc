@@ -64,7 +64,9 @@ SampleOrder order_of(const Config& config, const std::shared_ptr<const Dataset>&
     for (const auto& [modality, count] : wanted)
       per_batch[modality] = static_cast<uint64_t>(count * (config.train.global_batch_samples / parts));
     // What a sample counts as hangs on what the model takes.
-    const ModelInputs inputs = check_model_inputs(config);
+    Config as_here = config;
+    as_here.data.video_decoder = "cpu";  // nothing is decoded, and there may be no GPU here
+    const ModelInputs inputs = check_model_inputs(as_here);
     const auto assembler = std::make_shared<const SampleAssembler>(data, inputs.tokenizer, PictureDecoder(), inputs.samples, inputs.media);
     return SampleOrder::recipe(
         std::make_shared<const ModalityIndex>(assembler->modality_blocks(), [assembler](uint64_t id) { return assembler->modality(id); }),

@@ -153,7 +153,8 @@ ModelInputs check_model_inputs(const Config& config) {
     samples.bytes_per_token = 1;
   if (model.video)
     inputs.media[Modality::kVideo] = make_video_decoder(inputs.processor, model.video->frames, model.positions_per_frame(),
-                                                        model.video_token_index, alignment_rule(config, model, "video"));
+                                                        model.video_token_index, alignment_rule(config, model, "video"),
+                                                        open_video_device(video_backend(config.data.video_decoder)));
   if (model.audio)
     inputs.media[Modality::kAudio] = make_audio_decoder(model.audio->num_mel_bins, model.audio->mel_frames(),
                                                         model.audio->positions_per_clip(), model.audio_token_index,

@@ -377,6 +377,18 @@ PYTHON
   done
 }
 
+@test "bench decodes video on the CPU where there is no GPU, and refuses nvdec" {
+  [ ! -e /dev/nvidia0 ] || skip "there is a GPU"
+  local media="${MSO_SRCDIR:-$BATS_TEST_DIRNAME/../..}/tests/unit/io/fixtures/media"
+  mkdir -p "$work/av"
+  (cd "$work/av" && cp "$media/h264.mp4" a.mp4 && echo words >a.txt && tar -cf s.tar a.mp4 a.txt && rm a.mp4 a.txt)
+  run mso data bench "$work/av" --batch 1 --template "<video>{caption}" --image-size 32 --patch-size 16
+  [ "$status" -eq 0 ]
+  run mso data bench "$work/av" --batch 1 --template "<video>{caption}" --image-size 32 --patch-size 16 --video-decoder nvdec
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"no GPU to decode video on: FFmpeg finds no CUDA device"*"auto takes the CPU"* ]]
+}
+
 @test "bench --timeline writes each step, and over nothing" {
   mso data pack "$work/src" "$work/out"
   mso data bench "$work/out" --batch 1 --epochs 3 --image-size 32 --timeline "$work/steps" >"$work/bench.json"
