@@ -1,5 +1,7 @@
 #include "io/image.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -40,6 +42,23 @@ void apply_orientation(int orientation, Image* image) {
   image->height = out_h;
 }
 
+// Of `size` pixels decoded and resized to `target`, those that `length` from `begin` on are made of, whatever the filter
+// (the widest, Lanczos, reaches three pixels of the coarser of both sides), two pixels of the resized picture more for
+// sizes that were rounded otherwise.
+PixelRange needed_pixels(int size, int target, int begin, int length) {
+  const double step = static_cast<double>(size) / target, reach = 3 * std::max(step, 1.0) + 2 * step + 2;
+  return {static_cast<int>(std::max(0.0, std::floor(begin * step - reach))),
+          static_cast<int>(std::min<double>(size, std::ceil((begin + length) * step + reach)))};
+}
+
+// Of a JPEG that is not turned.
+JpegPart needed_part(const ImageHeader& header, const DecodeOptions& options, int scale) {
+  const int width = jpeg_scaled(header.width, scale), height = jpeg_scaled(header.height, scale);
+  if (options.used_width <= 0 || options.target_width <= 0 || header.orientation > 1) return {{0, width}, {0, height}};
+  return {needed_pixels(width, options.target_width, options.used_x, options.used_width),
+          needed_pixels(height, options.target_height, options.used_y, options.used_height)};
+}
+
 }  // namespace
 
 ImageInfo probe_image(std::span<const std::byte> bytes, const std::string& name) {
@@ -63,7 +82,7 @@ void decode_image(std::span<const std::byte> bytes, const std::string& name, con
       scale = header.swaps_sides()
                   ? jpeg_scale(header.width, header.height, options.target_height, options.target_width)
                   : jpeg_scale(header.width, header.height, options.target_width, options.target_height);
-    decode_jpeg(bytes, header, name, scale, out);
+    decode_jpeg(bytes, header, name, scale, needed_part(header, options, scale), out);
   } else {
     check_image_structure(bytes, header, name);
     decode_with_ffmpeg(bytes, header, name, out);

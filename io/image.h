@@ -29,6 +29,9 @@ struct DecodeOptions {
   // size. A JPEG much larger than this is decoded at reduced scale (fewer DCT coefficients), never below this
   // size, so that the later resize is still a downscale. Other formats ignore it.
   int target_width = 0, target_height = 0;
+  // What of the resized picture is used (a crop), in its pixels, one more or less for rounding; no width: all. Pixels that
+  // no filter needs for it may be left undefined: libjpeg-turbo need not compute them. Damage there is noticed as well.
+  int used_x = 0, used_y = 0, used_width = 0, used_height = 0;
   // True: always at full size, bit-identical with libjpeg-turbo's defaults (what Pillow shows).
   bool exact = false;
   // Larger pictures are refused before memory is taken for them (hostile headers).

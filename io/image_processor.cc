@@ -229,6 +229,11 @@ DecodeOptions ImageProcessor::decode_options(int width, int height, bool exact) 
     options.target_height = static_cast<int>((int64_t{new_height} * height + side - 1) / side);
   } else {
     resized_size(config_, width, height, &options.target_width, &options.target_height);
+    const Overlap across(options.target_width, width_, backend_), down(options.target_height, height_, backend_);
+    options.used_x = across.in_picture;
+    options.used_y = down.in_picture;
+    options.used_width = across.length;
+    options.used_height = down.length;
   }
   return options;
 }

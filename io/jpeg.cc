@@ -4,11 +4,13 @@
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 // jpeglib.h needs size_t and FILE declared before it.
 #include <jerror.h>
 #include <jpeglib.h>
 
 #include "base/error.h"
+#include "io/jpeg_huffman.h"
 
 namespace mso {
 namespace {
@@ -80,7 +82,9 @@ struct Decoding {
   std::span<const std::byte> bytes;
   const ImageHeader* header;
   int scale;
+  JpegPart part;
   Image* out;  // rgb holds four components a pixel when `cmyk`
+  JpegHuffman* huffman;  // null: libjpeg's own
   bool cmyk;
 };
 
@@ -93,6 +97,38 @@ struct Compressor : jpeg_compress_struct {
   Compressor() : jpeg_compress_struct{} {}
   ~Compressor() { jpeg_destroy_compress(this); }
 };
+
+// Decodes only `columns`, and what lies between them and the border of a block. Returns where the lines now begin.
+JDIMENSION keep_columns(j_decompress_ptr cinfo, PixelRange columns) {
+  // Smoothed chroma at the borders of what is decoded lacks its neighbours.
+  constexpr int kBorder = 4;
+  const JDIMENSION all = cinfo->output_width;
+  JDIMENSION begin = static_cast<JDIMENSION>(std::max(0, columns.begin - kBorder));
+  const JDIMENSION end = std::min(all, static_cast<JDIMENSION>(std::max(0, columns.end) + kBorder));
+  if (end <= begin || end - begin == all) return 0;
+  JDIMENSION width = end - begin;
+  jpeg_crop_scanline(cinfo, &begin, &width);
+  return begin;
+}
+
+// Lines begin … end − 1 at least, row y to base + stride · y. Of the others the coefficients are read, as damage is to be
+// noticed wherever it is; the last one is decoded, for libjpeg reads no further when what is skipped ends the picture.
+void read_lines(j_decompress_ptr cinfo, uint8_t* base, size_t stride, int begin, int end) {
+  constexpr int kAtOnce = 8;
+  constexpr int kBorder = 16;  // where skipping pays, and lines in between have their neighbours
+  const int height = static_cast<int>(cinfo->output_height);
+  if (begin > kBorder) jpeg_skip_scanlines(cinfo, static_cast<JDIMENSION>(begin - kBorder));
+  while (cinfo->output_scanline < cinfo->output_height) {
+    const int y = static_cast<int>(cinfo->output_scanline);
+    if (y >= end && height - 1 - y > kBorder) {
+      jpeg_skip_scanlines(cinfo, static_cast<JDIMENSION>(height - 1 - y));
+      continue;
+    }
+    JSAMPROW lines[kAtOnce];
+    for (int i = 0; i < kAtOnce; ++i) lines[i] = base + stride * static_cast<size_t>(std::min(y + i, height - 1));
+    jpeg_read_scanlines(cinfo, lines, static_cast<JDIMENSION>(std::min(kAtOnce, height - y)));
+  }
+}
 
 // noinline: locals changed after setjmp live in `d` and `cinfo`, not in registers.
 __attribute__((noinline)) bool run_decoder(Decoding* d, ErrorState* state) {
@@ -124,13 +160,10 @@ __attribute__((noinline)) bool run_decoder(Decoding* d, ErrorState* state) {
   const size_t stride = size_t{cinfo.output_width} * (four ? 4 : 3);
   d->out->rgb.resize(stride * cinfo.output_height);
   jpeg_start_decompress(&cinfo);
-  uint8_t* base = d->out->rgb.data();
-  while (cinfo.output_scanline < cinfo.output_height) {
-    JSAMPROW lines[8];
-    for (unsigned i = 0; i < 8; ++i)
-      lines[i] = base + stride * std::min(cinfo.output_scanline + i, cinfo.output_height - 1);
-    jpeg_read_scanlines(&cinfo, lines, std::min(8u, cinfo.output_height - cinfo.output_scanline));
-  }
+  if (d->huffman) d->huffman->take_over(&cinfo);
+  const JDIMENSION left = keep_columns(&cinfo, d->part.columns);
+  uint8_t* base = d->out->rgb.data() + size_t{left} * (four ? 4 : 3);
+  read_lines(&cinfo, base, stride, d->part.rows.begin, d->part.rows.end);
   jpeg_finish_decompress(&cinfo);  // reads up to EOI, so a file that lacks its end is noticed
   return true;
 }
@@ -184,18 +217,23 @@ __attribute__((noinline)) bool run_encoder(Encoding* e, ErrorState* state) {
 int jpeg_scale(int width, int height, int target_width, int target_height) {
   if (target_width <= 0 || target_height <= 0) return 8;
   for (const int scale : {1, 2, 4})
-    if ((int64_t{width} * scale + 7) / 8 >= target_width &&
-        (int64_t{height} * scale + 7) / 8 >= target_height)
+    if (jpeg_scaled(width, scale) >= target_width && jpeg_scaled(height, scale) >= target_height)
       return scale;
   return 8;
 }
 
 void decode_jpeg(std::span<const std::byte> bytes, const ImageHeader& header, const std::string& name,
-                 int scale, Image* out) {
+                 int scale, const JpegPart& part, Image* out, bool libjpeg_alone) {
   ErrorState state;
   prepare(&state);
-  Decoding decoding{bytes, &header, scale, out, false};
-  if (!run_decoder(&decoding, &state))
+  thread_local const auto huffman = std::make_unique<JpegHuffman>();
+  Decoding decoding{bytes, &header, scale, part, out, libjpeg_alone ? nullptr : huffman.get(), false};
+  bool whole = run_decoder(&decoding, &state);
+  if (!whole && huffman->gave_up()) {
+    decoding.huffman = nullptr;
+    whole = run_decoder(&decoding, &state);
+  }
+  if (!whole)
     throw Error(std::string("JPEG picture is damaged (") + state.message + ")", name,
                 "copy it again or delete it", ExitCode::kBadData);
   if (decoding.cmyk) {

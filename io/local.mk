@@ -53,6 +53,7 @@ libmso_io_la_SOURCES = \
   io/image_header.cc io/image_header.h \
   io/image_processor.cc io/image_processor.h \
   io/jpeg.cc io/jpeg.h \
+  io/jpeg_huffman.cc io/jpeg_huffman.h \
   io/index_file.cc io/index_file.h \
   io/jinja_ast.h io/jinja_functions.h \
   io/jinja_filters.cc io/jinja_methods.cc io/jinja_operators.cc \
@@ -97,7 +98,7 @@ libmso_io_la_SOURCES = \
   io/processor_whisper.cc io/processor_whisper.h \
   io/read_ahead.cc io/read_ahead.h \
   io/resize.cc io/resize.h \
-  io/resize_kernels.cc io/resize_kernels.h io/resize_vertical.h \
+  io/resize_kernels.cc io/resize_kernels.h io/resize_horizontal.h io/resize_vertical.h \
   io/run_lineage.cc io/run_lineage.h \
   io/sample_assembler.cc io/sample_assembler.h \
   io/sample_content.cc io/sample_content.h \
@@ -123,6 +124,7 @@ libmso_io_la_SOURCES = \
   io/tokenizer_pattern.cc io/tokenizer_pattern.h \
   io/tokenizer_steps.cc io/tokenizer_steps.h \
   io/tokenizer_vocab.cc io/tokenizer_vocab.h \
+  io/transpose_bytes.cc io/transpose_bytes.h \
   io/utf8.cc io/utf8.h \
   io/video.cc io/video.h \
   io/video_device.cc io/video_device.h \
@@ -238,6 +240,7 @@ io_tests_SOURCES = \
   tests/unit/io/image_fixture.h \
   tests/unit/io/image_processor_test.cc \
   tests/unit/io/image_test.cc \
+  tests/unit/io/jpeg_test.cc \
   tests/unit/io/jinja_test.cc \
   tests/unit/io/ledger_test.cc \
   tests/unit/io/processor_test.cc \

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "io/resize_kernels.h"
+#include "io/transpose_bytes.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -155,60 +156,6 @@ struct Weights {
 };
 
 // ---- passes ----------------------------------------------------------------------------
-#ifdef __SSE2__
-// Four rounds of interleaving row i with row i + 8 transpose 16 × 16 bytes. Unrolled, so that rows stay in
-// registers.
-inline __attribute__((always_inline)) void interleave(const __m128i from[16], __m128i to[16]) {
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {
-    to[2 * i] = _mm_unpacklo_epi8(from[i], from[i + 8]);
-    to[2 * i + 1] = _mm_unpackhi_epi8(from[i], from[i + 8]);
-  }
-}
-inline __attribute__((always_inline)) void transpose_block(const __m128i rows[16], uint8_t* to) {
-  __m128i a[16], b[16];
-  interleave(rows, a);
-  interleave(a, b);
-  interleave(b, a);
-  interleave(a, b);
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 16 * i), b[i]);
-}
-#endif
-
-// Turns `columns` × 16 samples over: to[column * 16 + row] = rows[row][column].
-void transpose_in(const uint8_t* const rows[kResizeLanes], size_t columns, uint8_t* to) {
-  size_t x = 0;
-#ifdef __SSE2__
-  for (; x + 16 <= columns; x += 16) {
-    __m128i block[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) block[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[i] + x));
-    transpose_block(block, to + x * 16);
-  }
-#endif
-  for (; x < columns; ++x)
-    for (int i = 0; i < kResizeLanes; ++i) to[x * kResizeLanes + i] = rows[i][x];
-}
-
-// The way back, for the first `rows` of the sixteen.
-void transpose_out(const uint8_t* from, size_t columns, int rows, uint8_t* to, size_t stride) {
-  size_t x = 0;
-#ifdef __SSE2__
-  for (; x + 16 <= columns; x += 16) {
-    __m128i block[16];
-    alignas(16) uint8_t turned[256];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i)
-      block[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + (x + i) * 16));
-    transpose_block(block, turned);
-    for (int i = 0; i < rows; ++i) std::memcpy(to + stride * i + x, turned + 16 * i, 16);
-  }
-#endif
-  for (; x < columns; ++x)
-    for (int i = 0; i < rows; ++i) to[stride * i + x] = from[x * kResizeLanes + i];
-}
-
 // Input of sixteen rows, turned over, brought into pairs of positions: see ResizeKernels::horizontal.
 void make_pairs(const uint8_t* columns, size_t positions, uint8_t* to) {
   for (size_t p = 0; p < positions; p += 2, columns += 6 * kResizeLanes)
@@ -231,7 +178,7 @@ void make_pairs(const uint8_t* columns, size_t positions, uint8_t* to) {
 
 struct Scratch {
   Weights horizontal, vertical;
-  std::vector<uint8_t> columns, pairs, turned, padded, middle, row;
+  std::vector<uint8_t> pairs, turned, padded, middle, row;
 };
 
 // Rows of RGB within a larger picture.
@@ -247,15 +194,20 @@ void horizontal_pass(const Rows& in, const ResizeKernels& kernels, Scratch* s, u
   const int begin = s->horizontal.input_begin;
   const size_t columns = s->horizontal.input_end - begin, even_columns = columns + columns % 2;
   const size_t out_samples = s->horizontal.paired.first.size() * 3;
-  s->columns.resize(even_columns * 3 * kResizeLanes);
+  constexpr size_t kChunk = 64;  // columns turned over and paired while they are in the cache
+  uint8_t turned_over[kChunk * 3 * kResizeLanes] = {};
   s->pairs.resize(even_columns * 3 * kResizeLanes);
   s->turned.resize(out_samples * kResizeLanes);
   for (int y = 0; y < in.count; y += kResizeLanes) {
     const uint8_t* lines[kResizeLanes];
     for (int i = 0; i < kResizeLanes; ++i)
       lines[i] = in.data + in.stride * std::min(y + i, in.count - 1) + size_t(begin) * 3;
-    transpose_in(lines, columns * 3, s->columns.data());
-    make_pairs(s->columns.data(), even_columns, s->pairs.data());
+    for (size_t x = 0; x < columns; x += kChunk) {
+      const size_t n = std::min(kChunk, columns - x);
+      transpose_in(lines, n * 3, turned_over);
+      make_pairs(turned_over, n + n % 2, s->pairs.data() + x * 3 * kResizeLanes);
+      for (const uint8_t*& line : lines) line += 3 * kChunk;
+    }
     kernels.horizontal(s->pairs.data(), begin, s->horizontal.paired, s->turned.data());
     transpose_out(s->turned.data(), out_samples, std::min(kResizeLanes, in.count - y), out + out_stride * y,
                   out_stride);

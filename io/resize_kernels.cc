@@ -76,7 +76,14 @@ void vertical_plain(const uint8_t* from, size_t stride, const PairedWeights& wei
 #define MSO_NAME(x) x##_avx2
 #define MSO_OP(x) _mm256_##x
 #define MSO_WHOLE(x) _mm256_##x##_si256
+#define MSO_ADD_PRODUCTS(sum, v, w) _mm256_add_epi32(sum, _mm256_madd_epi16(v, w))
 #include "io/resize_vertical.h"
+#undef MSO_ADD_PRODUCTS
+#undef MSO_TARGET
+#undef MSO_VECTOR
+#undef MSO_NAME
+#undef MSO_OP
+#undef MSO_WHOLE
 
 template <bool kWide>
 MSO_AVX2 void horizontal_avx2_of(const uint8_t* columns, int begin, const PairedWeights& weights,
@@ -132,49 +139,19 @@ MSO_AVX2 void horizontal_avx2(const uint8_t* columns, int begin, const PairedWei
 #define MSO_NAME(x) x##_avx512
 #define MSO_OP(x) _mm512_##x
 #define MSO_WHOLE(x) _mm512_##x##_si512
+#define MSO_ADD_PRODUCTS(sum, v, w) _mm512_add_epi32(sum, _mm512_madd_epi16(v, w))
 #include "io/resize_vertical.h"
+#include "io/resize_horizontal.h"
+#undef MSO_ADD_PRODUCTS
+#undef MSO_TARGET
+#undef MSO_NAME
 
-template <bool kWide>
-MSO_AVX512 void horizontal_avx512_of(const uint8_t* columns, int begin, const PairedWeights& weights,
-                                     uint8_t* out) {
-  const __m512i half = _mm512_set1_epi32(half_of(weights));
-  const __m128i bits = _mm_cvtsi32_si128(weights.fraction_bits);
-  const size_t length = weights.first.size();
-  for (size_t x = 0; x < length; ++x) {
-    const uint8_t* p = columns + size_t(weights.first[x] - begin) / 2 * 96;
-    const uint32_t* low = weights.low.data() + x * weights.pairs;
-    const uint32_t* high = kWide ? weights.high.data() + x * weights.pairs : nullptr;
-    __m512i l0 = half, l1 = half, l2 = half;
-    [[maybe_unused]] __m512i h0 = _mm512_setzero_si512(), h1 = h0, h2 = h0;
-    const int used = weights.used[x];
-    for (int t = 0; t < used; ++t, p += 96) {
-      const __m512i wl = _mm512_set1_epi32(static_cast<int>(low[t]));
-      [[maybe_unused]] const __m512i wh = _mm512_set1_epi32(kWide ? static_cast<int>(high[t]) : 0);
-#define MSO_STEP(i)                                                                             \
-  {                                                                                             \
-    const __m512i v =                                                                           \
-        _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32 * i))); \
-    l##i = _mm512_add_epi32(l##i, _mm512_madd_epi16(v, wl));                                    \
-    if constexpr (kWide) h##i = _mm512_add_epi32(h##i, _mm512_madd_epi16(v, wh));               \
-  }
-      MSO_STEP(0) MSO_STEP(1) MSO_STEP(2)
-#undef MSO_STEP
-    }
-    const __m512i zero = _mm512_setzero_si512();
-#define MSO_STORE(i)                                         \
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 16 * i), \
-                   _mm512_cvtusepi32_epi8(_mm512_max_epi32(shifted_avx512<kWide>(l##i, h##i, bits), zero)));
-    MSO_STORE(0)
-    MSO_STORE(1)
-    MSO_STORE(2)
-#undef MSO_STORE
-        out += 48;
-  }
-}
-MSO_AVX512 void horizontal_avx512(const uint8_t* columns, int begin, const PairedWeights& weights,
-                                  uint8_t* out) {
-  (weights.wide ? horizontal_avx512_of<true> : horizontal_avx512_of<false>)(columns, begin, weights, out);
-}
+// With one instruction for two products and their sums.
+#define MSO_TARGET __attribute__((target("avx512f,avx512bw,avx512vnni")))
+#define MSO_NAME(x) x##_vnni
+#define MSO_ADD_PRODUCTS(sum, v, w) _mm512_dpwssd_epi32(sum, v, w)
+#include "io/resize_vertical.h"
+#include "io/resize_horizontal.h"
 #endif
 
 }  // namespace
@@ -183,6 +160,8 @@ const std::vector<ResizeKernels>& all_resize_kernels() {
   static const std::vector<ResizeKernels> kernels = [] {
     std::vector<ResizeKernels> result;
 #ifdef MSO_RESIZE_X86
+    if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vnni"))
+      result.push_back({"AVX-512 VNNI", horizontal_vnni, vertical_vnni});
     if (__builtin_cpu_supports("avx512bw")) result.push_back({"AVX-512", horizontal_avx512, vertical_avx512});
     if (__builtin_cpu_supports("avx2")) result.push_back({"AVX2", horizontal_avx2, vertical_avx2});
 #endif

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "io/transpose_bytes.h"
+
 namespace mso {
 
 // Weights are fixed-point with 22 bits after the point: 8 bits of sample and 2 of head room for overshoot
@@ -12,7 +14,7 @@ namespace mso {
 constexpr int kResizeFractionBits = 32 - 8 - 2;
 
 // The rows a horizontal pass handles at a time.
-constexpr int kResizeLanes = 16;
+constexpr int kResizeLanes = kTransposedRows;
 
 // Weights of a range of output positions, two neighbouring inputs at a time.
 // Wide (Pillow's): kResizeFractionBits after the point; a weight w is split into w = high · 2^15 + low with

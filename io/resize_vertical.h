@@ -1,9 +1,9 @@
 // No header of its own: the vertical pass of resampling for one instruction set. resize_kernels.cc includes
-// it once for each, for a function's target cannot be a template's parameter. Wanted, and undefined at the
-// end:
+// it once for each, for a function's target cannot be a template's parameter. Wanted:
 //   MSO_TARGET      the attribute                   MSO_VECTOR     __m256i
 //   MSO_NAME(x)     x_avx2                          MSO_OP(x)      _mm256_x
 //   MSO_WHOLE(x)    _mm256_x_si256, on the vector as a whole
+//   MSO_ADD_PRODUCTS(sum, v, w)   sum + v₀·w₀ + v₁·w₁ of pairs of 16-bit numbers, wrapping
 template <bool kWide>
 inline __attribute__((always_inline)) MSO_TARGET MSO_VECTOR MSO_NAME(shifted)(MSO_VECTOR low, MSO_VECTOR high,
                                                                               __m128i bits) {
@@ -34,8 +34,8 @@ MSO_TARGET void MSO_NAME(vertical_of)(const uint8_t* from, size_t stride, const 
       const Vector ab0 = MSO_OP(unpacklo_epi8)(a, b), ab1 = MSO_OP(unpackhi_epi8)(a, b);
 #define MSO_STEP(i, v)                                                              \
   {                                                                                 \
-    l##i = MSO_OP(add_epi32)(l##i, MSO_OP(madd_epi16)(v, wl));                      \
-    if constexpr (kWide) h##i = MSO_OP(add_epi32)(h##i, MSO_OP(madd_epi16)(v, wh)); \
+    l##i = MSO_ADD_PRODUCTS(l##i, v, wl);                                           \
+    if constexpr (kWide) h##i = MSO_ADD_PRODUCTS(h##i, v, wh);                      \
   }
       MSO_STEP(0, MSO_OP(unpacklo_epi8)(ab0, zero))
       MSO_STEP(1, MSO_OP(unpackhi_epi8)(ab0, zero))
@@ -56,8 +56,3 @@ MSO_TARGET void MSO_NAME(vertical)(const uint8_t* from, size_t stride, const Pai
   (weights.wide ? MSO_NAME(vertical_of) < true > : MSO_NAME(vertical_of) < false >)(from, stride, weights, y,
                                                                                     samples, out);
 }
-#undef MSO_TARGET
-#undef MSO_VECTOR
-#undef MSO_NAME
-#undef MSO_OP
-#undef MSO_WHOLE
