@@ -1,6 +1,6 @@
 # Slurm with cgroup v2 on this one node, with the plugin: decoder threads in threaded children, lanes reserved between jobs.
 plugin=$MSO_BUILD/.libs/spank_mso.so shards=$1 accounting=$2
-fail() { echo "FAILED: $*"; grep -hE 'mso|error|fatal' /tmp/slurm/log/* | tail -n 20; exit 1; }
+fail() { echo "FAILED: $*"; tail -n 5 /tmp/bench.log 2>/dev/null; grep -hE 'mso|error|fatal' /tmp/slurm/log/* | tail -n 20; exit 1; }
 # How long a thing may take that should happen: for finding a hang, so long that a busy machine does not reach it.
 patience=600
 has() { [[ $out == *"$1"* ]] || fail "no \"$1\" in: $out"; }
