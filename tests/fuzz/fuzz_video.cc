@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "io/media_facts.h"
 #include "io/video.h"
 
 extern "C" {
@@ -55,6 +56,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   options.limits.max_output_bytes = 32 << 20;
   options.limits.max_streams = 8;
   options.control.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  // What the index takes from it never fails.
+  const mso::MediaBytes file{size, [&](uint64_t offset, void* to, size_t count) {
+                               const size_t n = offset < size ? std::min<size_t>(count, size - offset) : 0;
+                               if (n > 0) std::memcpy(to, data + offset, n);
+                               return n;
+                             }};
+  for (const uint8_t kind : {mso::kHasVideo, mso::kHasAudio}) {
+    const mso::MediaFactsDraft facts = mso::read_media_facts(file, kind, size % 2 ? 0 : uint64_t{1} << 20);
+    if (facts.kind != kind || ((facts.flags & mso::kMediaUnreadable) && !facts.codec.empty())) std::abort();
+  }
   try {
     const mso::VideoClip clip = mso::decode_video(bytes, "input", options);
     if (clip.frames() < 1 || clip.total_frames < 1 || !(clip.frames_per_second > 0)) std::abort();
