@@ -70,6 +70,7 @@ RankBatch& RankBatch::operator=(RankBatch&& other) noexcept {
   micro_batches = std::move(other.micro_batches);
   bad_samples = std::move(other.bad_samples);
   samples = other.samples;
+  media = other.media;
   wait_s = other.wait_s;
   pool_ = std::move(other.pool_);
   return *this;
@@ -379,6 +380,7 @@ RankBatch DataLoader::take() {
     if (slot.code != 0 && replacement_of_fate(slot.code) == 0) continue;
     good.push_back(k);
     packed.push_back({static_cast<int64_t>(slot.sample.tokens.size()), slot.item.modality});
+    for (Modality m : kAllModalities) batch.media[m] += slot.sample.counts[m];
   }
   batch.samples = good.size();
   for (const std::vector<size_t>& members : pack_micro_batches(packed, impl.options.micro_batch)) {

@@ -63,6 +63,7 @@ struct RankBatch {
   std::vector<MicroBatch> micro_batches;  // may be empty: every sample was bad, or fewer samples than ranks
   std::vector<BadSample> bad_samples;     // by increasing index; left out of micro_batches or replaced
   uint64_t samples = 0;                   // in micro_batches
+  PerModality<uint64_t> media;            // files of each kind in micro_batches
   double wait_s = 0;                      // how long open() and await_late() had to wait
 
   // Gives the pixels' memory back to the loader, for the batches to come.

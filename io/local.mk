@@ -9,6 +9,7 @@ EXTRA_DIST += \
   tests/fuzz/fuzz_image.cc \
   tests/reference/image_processor_reference.py \
   tests/reference/served.py \
+  tests/reference/loader_reference.py \
   tests/reference/processors_reference.py \
   tests/reference/neighbours_reference.py \
   tests/unit/io/fixtures/image \
@@ -89,6 +90,7 @@ libmso_io_la_SOURCES = \
   io/pixel_table.cc io/pixel_table.h \
   io/processor.cc io/processor.h \
   io/processor_clip.cc io/processor_clip.h \
+  io/processor_decoder.cc io/processor_decoder.h \
   io/processor_files.cc io/processor_files.h \
   io/processor_fuyu.cc io/processor_fuyu.h \
   io/processor_internvl.cc io/processor_internvl.h \
@@ -102,6 +104,7 @@ libmso_io_la_SOURCES = \
   io/run_lineage.cc io/run_lineage.h \
   io/sample_assembler.cc io/sample_assembler.h \
   io/sample_content.cc io/sample_content.h \
+  io/sample_media.h \
   io/sample_order.cc io/sample_order.h \
   io/sequence_alignment.cc io/sequence_alignment.h \
   io/shard_cache.cc io/shard_cache.h \

@@ -7,7 +7,7 @@
 
 #include "io/image_processor.h"
 #include "io/mel.h"
-#include "io/sample_assembler.h"
+#include "io/sample_media.h"
 #include "io/sequence_alignment.h"
 #include "io/video_device.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "io/image_processor.h"
-#include "io/sample_assembler.h"
+#include "io/sample_media.h"
 
 namespace mso {
 

@@ -16,7 +16,17 @@ namespace {
   throw Error(std::string("the processor takes no ") + medium, processor.family(), "", ExitCode::kBadUsage);
 }
 
+struct Memory {
+  bool given = false;
+  BufferPool* pool = nullptr;
+  Modality modality = Modality::kImage;
+};
+thread_local Memory memory;
+
 }  // namespace
+
+MediaMemory::MediaMemory(BufferPool* pool, Modality modality) { memory = {true, pool, modality}; }
+MediaMemory::~MediaMemory() { memory = {}; }
 
 std::string text_of(const std::vector<TokenRun>& runs) {
   std::string text;
@@ -40,6 +50,15 @@ int64_t MediaProcessor::image_tokens(int, int) const {
 int64_t MediaProcessor::video_tokens(int64_t, int, int) const {
   no_such_medium(*this, "videos");
 }
+uint64_t MediaProcessor::image_bytes(int, int) const { no_such_medium(*this, "pictures"); }
+uint64_t MediaProcessor::video_bytes(int64_t, int, int) const { no_such_medium(*this, "videos"); }
+uint64_t MediaProcessor::audio_bytes() const { no_such_medium(*this, "sounds"); }
+VideoSampling MediaProcessor::video_sampling(int64_t frames) const {
+  VideoSampling sampling;
+  sampling.rule = VideoSampling::Rule::kUniform;
+  sampling.num_frames = frames > 0 ? frames : 8;
+  return sampling;
+}
 DecodeOptions MediaProcessor::decode_options(int, int, bool exact) const {
   DecodeOptions options;
   options.exact = exact;
@@ -50,6 +69,8 @@ std::map<std::string, std::string> MediaProcessor::files() const {
 }
 
 HostTensor MediaProcessor::tensor(DType dtype, std::vector<int64_t> shape) const {
+  if (memory.given)
+    return memory.pool ? memory.pool->tensor(dtype, std::move(shape), memory.modality) : HostTensor::make(dtype, std::move(shape));
   return options_.pool ? options_.pool->tensor(dtype, std::move(shape))
                        : HostTensor::make(dtype, std::move(shape));
 }

@@ -12,7 +12,9 @@
 #include "io/buffer_pool.h"
 #include "io/image.h"
 #include "io/media_clip.h"
+#include "io/modality.h"
 #include "io/resize.h"
+#include "io/video_sampling.h"
 
 namespace mso {
 
@@ -63,8 +65,18 @@ struct PictureSize {
 struct ProcessorOptions {
   // Whose pixels pictures get. Videos, which transformers gives to torchvision alone, always get its.
   ImageBackend image_backend = ImageBackend::kPil;
-  // Where tensors take their memory; whoever has used one gives it back there. Null: new memory.
+  // Where tensors take their memory outside of a MediaMemory; whoever has used one gives it back there. Null: new memory.
   std::shared_ptr<BufferPool> pool;
+};
+
+// While it lives, the tensors that processors make on this thread come from `pool` (null: they are new memory), charged to
+// the modality. One at a time.
+class MediaMemory {
+ public:
+  MediaMemory(BufferPool* pool, Modality modality);
+  ~MediaMemory();
+  MediaMemory(const MediaMemory&) = delete;
+  MediaMemory& operator=(const MediaMemory&) = delete;
 };
 
 // Immutable; every method may be called from several threads. A method of a modality the family does not know
@@ -84,9 +96,16 @@ class MediaProcessor {
   virtual ProcessedMedia video(const VideoClip& clip) const;
   virtual ProcessedMedia audio(const AudioClip& clip) const;
 
+  virtual bool takes(Modality) const { return false; }
   // How many token positions a picture of this size takes, from its size alone (for cost and packing).
   virtual int64_t image_tokens(int width, int height) const;
   virtual int64_t video_tokens(int64_t frames, int width, int height) const;
+  // Bytes of the tensors of a medium, for memory limits; audio: of any.
+  virtual uint64_t image_bytes(int width, int height) const;
+  virtual uint64_t video_bytes(int64_t frames, int width, int height) const;
+  virtual uint64_t audio_bytes() const;
+  // Which frames of a clip the family takes. `frames` > 0: that many instead, where the family's rule allows a number.
+  virtual VideoSampling video_sampling(int64_t frames = 0) const;
   // The size a picture is resized to at most, so that a JPEG may be decoded at reduced scale.
   virtual DecodeOptions decode_options(int width, int height, bool exact) const;
 

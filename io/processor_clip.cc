@@ -69,6 +69,8 @@ int64_t ClipProcessor::image_tokens(int, int) const {
   return tokens_.patch_size > 0 ? tokens_.count(processor_.height(), processor_.width()) : 0;
 }
 
+uint64_t ClipProcessor::image_bytes(int, int) const { return processor_.size() * sizeof(float); }
+
 DecodeOptions ClipProcessor::decode_options(int width, int height, bool exact) const {
   return processor_.decode_options(width, height, exact);
 }

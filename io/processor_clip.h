@@ -45,6 +45,8 @@ class ClipProcessor : public MediaProcessor {
   // "pixel_values" float32 [1, 3, height, width]; tokens for LLaVA only.
   ProcessedMedia image(const Image& image, PictureSize full) const override;
   int64_t image_tokens(int width, int height) const override;
+  bool takes(Modality m) const override { return m == Modality::kImage; }
+  uint64_t image_bytes(int width, int height) const override;
   DecodeOptions decode_options(int width, int height, bool exact) const override;
   std::map<std::string, std::string> files() const override;
 

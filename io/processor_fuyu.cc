@@ -111,6 +111,13 @@ int64_t FuyuProcessor::image_tokens(int width, int height) const {
   return int64_t{patches.height} * (patches.width + 1) + 1;
 }
 
+uint64_t FuyuProcessor::image_bytes(int width, int height) const {
+  const PictureSize patches = patches_of(fitted({width, height}));
+  const uint64_t patch = uint64_t{3} * static_cast<uint64_t>(config_.patch_width * config_.patch_height) * sizeof(float);
+  return static_cast<uint64_t>(patches.width) * static_cast<uint64_t>(patches.height) * patch +
+         static_cast<uint64_t>(image_tokens(width, height)) * sizeof(int64_t);
+}
+
 DecodeOptions FuyuProcessor::decode_options(int width, int height, bool exact) const {
   const PictureSize size = fitted({width, height});
   DecodeOptions options;

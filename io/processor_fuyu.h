@@ -38,6 +38,8 @@ class FuyuProcessor : public MediaProcessor {
   // text. Tokens end with "<s>". A prompt with a picture is these tokens, the text, "<0x04>".
   ProcessedMedia image(const Image& image, PictureSize full) const override;
   int64_t image_tokens(int width, int height) const override;
+  bool takes(Modality m) const override { return m == Modality::kImage; }
+  uint64_t image_bytes(int width, int height) const override;
   DecodeOptions decode_options(int width, int height, bool exact) const override;
   std::map<std::string, std::string> files() const override;
 

@@ -146,6 +146,22 @@ int64_t InternVlProcessor::video_tokens(int64_t frames, int, int) const {
   return frames * (2 + config_.image_seq_length);
 }
 
+uint64_t InternVlProcessor::image_bytes(int width, int height) const {
+  return static_cast<uint64_t>(tiles_in(grid_of({width, height}))) * 3 * sizeof(float) *
+         static_cast<uint64_t>(config_.image.width) * static_cast<uint64_t>(config_.image.height);
+}
+
+uint64_t InternVlProcessor::video_bytes(int64_t frames, int, int) const {
+  return static_cast<uint64_t>(frames) * 3 * sizeof(float) * static_cast<uint64_t>(config_.video.width) *
+         static_cast<uint64_t>(config_.video.height);
+}
+
+VideoSampling InternVlProcessor::video_sampling(int64_t frames) const {
+  VideoSampling sampling = MediaProcessor::video_sampling(frames);
+  sampling.rule = VideoSampling::Rule::kMiddle;
+  return sampling;
+}
+
 DecodeOptions InternVlProcessor::decode_options(int width, int height, bool exact) const {
   const PictureSize grid = grid_of({width, height});
   DecodeOptions options;

@@ -50,6 +50,10 @@ class InternVlProcessor : public MediaProcessor {
   // Tokens are "Frame1: <img>…</img>", a line for each frame.
   ProcessedMedia video(const VideoClip& clip) const override;
   int64_t image_tokens(int width, int height) const override;
+  bool takes(Modality m) const override { return m == Modality::kImage || m == Modality::kVideo; }
+  uint64_t image_bytes(int width, int height) const override;
+  uint64_t video_bytes(int64_t frames, int width, int height) const override;
+  VideoSampling video_sampling(int64_t frames) const override;
   // Without those of the text "Frame1: ", which depend on the tokenizer.
   int64_t video_tokens(int64_t frames, int width, int height) const override;
   DecodeOptions decode_options(int width, int height, bool exact) const override;

@@ -163,6 +163,15 @@ int64_t LlavaNextProcessor::video_tokens(int64_t frames, int width, int height) 
   return int64_t{frame_processor_->height() / patch} * (frame_processor_->width() / patch) / 4 * frames;
 }
 
+uint64_t LlavaNextProcessor::image_bytes(int width, int height) const {
+  return tiles_.size_of({width, height}) * sizeof(float);
+}
+
+uint64_t LlavaNextProcessor::video_bytes(int64_t frames, int width, int height) const {
+  if (!frame_processor_) return MediaProcessor::video_bytes(frames, width, height);
+  return static_cast<uint64_t>(frames) * frame_processor_->size() * sizeof(float);
+}
+
 ProcessedMedia LlavaNextProcessor::video(const VideoClip& clip) const {
   if (!frame_processor_) return MediaProcessor::video(clip);
   if (clip.frames() == 0) throw Error("video without frames", family(), "delete it", ExitCode::kBadData);

@@ -43,6 +43,9 @@ class LlavaNextProcessor : public MediaProcessor {
   // "pixel_values_videos" float32 [frames, 3, height, width].
   ProcessedMedia video(const VideoClip& clip) const override;
   int64_t image_tokens(int width, int height) const override;
+  bool takes(Modality m) const override { return m == Modality::kImage || (m == Modality::kVideo && frame_processor_); }
+  uint64_t image_bytes(int width, int height) const override;
+  uint64_t video_bytes(int64_t frames, int width, int height) const override;
   int64_t video_tokens(int64_t frames, int width, int height) const override;
   DecodeOptions decode_options(int width, int height, bool exact) const override;
   std::map<std::string, std::string> files() const override;

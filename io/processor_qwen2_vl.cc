@@ -242,6 +242,28 @@ int64_t Qwen2VlProcessor::video_tokens(int64_t frames, int width, int height) co
          (pixels.merge_size * pixels.merge_size);
 }
 
+uint64_t Qwen2VlProcessor::image_bytes(int width, int height) const {
+  const Qwen2VlPixels& pixels = config_.image;
+  return static_cast<uint64_t>(patches_of(pixels, resized_size(pixels, {width, height}, 0)) * floats_of_patch(pixels)) * sizeof(float);
+}
+
+uint64_t Qwen2VlProcessor::video_bytes(int64_t frames, int width, int height) const {
+  const Qwen2VlPixels& pixels = config_.video;
+  return static_cast<uint64_t>(grid_t(pixels, frames) * patches_of(pixels, resized_size(pixels, {width, height}, frames)) *
+                               floats_of_patch(pixels)) * sizeof(float);
+}
+
+VideoSampling Qwen2VlProcessor::video_sampling(int64_t frames) const {
+  VideoSampling sampling;
+  sampling.rule = VideoSampling::Rule::kQwen2Vl;
+  if (config_.video.fps) sampling.fps = *config_.video.fps;
+  sampling.num_frames = frames;
+  sampling.min_frames = config_.video.min_frames;
+  sampling.max_frames = config_.video.max_frames;
+  sampling.temporal_patch = config_.video.temporal_patch_size;
+  return sampling;
+}
+
 DecodeOptions Qwen2VlProcessor::decode_options(int width, int height, bool exact) const {
   DecodeOptions options;
   options.exact = exact || !config_.image.do_resize;

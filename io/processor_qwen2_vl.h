@@ -62,6 +62,11 @@ class Qwen2VlProcessor : public MediaProcessor {
   // Qwen2.5-VL also "second_per_grid_ts" float32 [1].
   ProcessedMedia video(const VideoClip& clip) const override;
   int64_t image_tokens(int width, int height) const override;
+  bool takes(Modality m) const override { return m == Modality::kImage || m == Modality::kVideo; }
+  uint64_t image_bytes(int width, int height) const override;
+  uint64_t video_bytes(int64_t frames, int width, int height) const override;
+  // By rate: the folder's fps (2 where it has none), min_frames and max_frames.
+  VideoSampling video_sampling(int64_t frames) const override;
   int64_t video_tokens(int64_t frames, int width, int height) const override;
   DecodeOptions decode_options(int width, int height, bool exact) const override;
   std::map<std::string, std::string> files() const override;

@@ -30,6 +30,11 @@ int64_t WhisperProcessor::audio_tokens(int64_t samples) const {
   return halved >= 2 ? (halved - 2) / 2 + 1 : 0;
 }
 
+uint64_t WhisperProcessor::audio_bytes() const {
+  const auto frames = static_cast<uint64_t>(config_.mel.frames());
+  return (frames * static_cast<uint64_t>(config_.mel.feature_size) + frames) * sizeof(float);
+}
+
 ProcessedMedia WhisperProcessor::audio(const AudioClip& clip) const {
   const MelConfig& mel = config_.mel;
   if (clip.sample_rate != mel.sampling_rate)

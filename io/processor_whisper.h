@@ -30,6 +30,8 @@ class WhisperProcessor : public MediaProcessor {
 
   std::string family() const override { return config_.family; }
   MediaPlaceholders placeholders() const override;
+  bool takes(Modality m) const override { return m == Modality::kAudio; }
+  uint64_t audio_bytes() const override;
   // "input_features" float32 [1, mels, frames], of at most chunk_length seconds: what is longer is cut, as
   // transformers does (io/audio.h has split_windows for longer sounds). The mask, int32 [1, frames], is 1
   // where a frame begins inside the sound: "feature_attention_mask" for Qwen2-Audio, "attention_mask" for a

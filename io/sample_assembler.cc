@@ -19,6 +19,10 @@ constexpr const char* kReasons[] = {"",           "other",        "truncated_sha
                                     "bad_json",   "too_long",     "too_large",       "read_error",       "decode_error",
                                     "no_label",   "bad_conversation", "missing_media", "template_error"};
 
+ModalityBit bit_of(Modality m) {
+  return m == Modality::kVideo ? kHasVideo : m == Modality::kAudio ? kHasAudio : m == Modality::kImage ? kHasImage : kHasText;
+}
+
 }  // namespace
 
 uint8_t reason_code(const std::string& reason) {
@@ -30,14 +34,22 @@ uint8_t reason_code(const std::string& reason) {
 const char* reason_name(uint8_t code) { return code > 0 && code < std::size(kReasons) ? kReasons[code] : kReasons[1]; }
 
 SampleAssembler::SampleAssembler(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Tokenizer> tokenizer,
-                                 PictureDecoder picture_decoder, AssemblerOptions options, PerModality<MediaDecoder> others)
+                                 const PictureDecoder& pictures, AssemblerOptions options, PerModality<MediaDecoder> others)
+    : SampleAssembler(std::move(dataset), std::move(tokenizer),
+                      [&] {
+                        others[Modality::kImage] = media_decoder_of(pictures, options.image_token);
+                        return std::move(others);
+                      }(),
+                      std::move(options)) {}
+
+SampleAssembler::SampleAssembler(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Tokenizer> tokenizer,
+                                 PerModality<MediaDecoder> decoders, AssemblerOptions options)
     : dataset_(std::move(dataset)),
       tokenizer_(std::move(tokenizer)),
-      picture_decoder_(std::move(picture_decoder)),
+      decoders_(std::move(decoders)),
       options_(std::move(options)),
-      decoders_(std::move(others)),
       template_(options_.text_template, *tokenizer_) {
-  for (Modality m : {Modality::kVideo, Modality::kAudio})
+  for (Modality m : {Modality::kImage, Modality::kVideo, Modality::kAudio})
     if (template_.has(m) && !takes(m))
       throw Error(std::string("the model takes no ") + name_of(m), "data.template: " + options_.text_template,
                   std::string("leave ") + std::string(mark_of(m)) + " out, or give the model model." + name_of(m),
@@ -59,8 +71,8 @@ SampleAssembler::SampleAssembler(std::shared_ptr<const Dataset> dataset, std::sh
                 "set data.chat_template to llava_v1, chatml, plain or a .jinja file, or put chat_template.jinja into the model's folder",
                 ExitCode::kBadUsage);
   for (Modality m : kAllModalities) {
-    if (!takes(m)) continue;
-    const int64_t id = m == Modality::kImage ? options_.image_token : decoders_[m].token;
+    const int64_t id = decoders_[m].token;
+    if (!takes(m) || id == -1) continue;
     const std::optional<std::string> token = tokenizer_->token(id);
     if (!token)
       throw Error("the tokenizer has no token for model." + std::string(name_of(m)) + "_token_index", std::to_string(id),
@@ -129,7 +141,7 @@ SampleCost SampleAssembler::cost(uint64_t id) const {
   const PerModality<uint64_t> media = media_of(sample);
   SampleCost cost;
   for (Modality m : {Modality::kImage, Modality::kVideo, Modality::kAudio})
-    cost.picture += static_cast<int64_t>(media[m]) * (m == Modality::kImage ? picture_decoder_.tokens : decoders_[m].most_tokens);
+    if (media[m] > 0) cost.picture += decoders_[m].bounds_of(sample, bit_of(m), media[m]).tokens;
   double bytes = sample.text_bytes;
   int64_t fixed = 0;
   if (is_conversation(sample)) {
@@ -154,97 +166,138 @@ SampleCost SampleAssembler::cost(uint64_t id) const {
 }
 
 uint64_t SampleAssembler::decoded_bytes(uint64_t id) const {
-  const PerModality<uint64_t> media = media_of(dataset_->sample(id));
+  const ShardSample sample = dataset_->sample(id);
+  const PerModality<uint64_t> media = media_of(sample);
   uint64_t bytes = static_cast<uint64_t>(cost(id).total()) * 3 * sizeof(int64_t);
-  uint64_t pixels = sizeof(float);
-  for (int64_t side : picture_decoder_.shape) pixels *= static_cast<uint64_t>(side);
-  bytes += media[Modality::kImage] * pixels;
-  for (Modality m : {Modality::kVideo, Modality::kAudio}) bytes += media[m] * decoders_[m].most_bytes;
+  for (Modality m : {Modality::kImage, Modality::kVideo, Modality::kAudio})
+    if (media[m] > 0) bytes += decoders_[m].bounds_of(sample, bit_of(m), media[m]).bytes;
   return bytes;
 }
 
-std::vector<std::byte> SampleAssembler::read_media(uint64_t id, const ShardMember& member, const char* what) const {
+// Reads and decodes one file.
+ProcessedMedia SampleAssembler::decode_medium(uint64_t id, Modality m, const ShardMember& member, bool of_several, BufferPool* pool,
+                                              AssembledSample* out) const {
+  const std::string what = m == Modality::kImage ? "picture" : name_of(m);
   if (member.size > options_.max_member_bytes)
-    throw BadSampleError("too_large", "its " + std::string(what) + " has " + std::to_string(member.size) + " bytes");
+    throw BadSampleError("too_large", "its " + what + " has " + std::to_string(member.size) + " bytes");
   std::vector<std::byte> file;
   try {
     file = dataset_->read(id, member);
   } catch (const Error& error) {
     throw BadSampleError("read_error", error.what());
   }
-  if (file.empty()) throw BadSampleError("decode_error", "its " + std::string(what) + " has 0 bytes");
-  return file;
+  if (file.empty()) throw BadSampleError("decode_error", "its " + what + " has 0 bytes");
+  out->bytes_read += file.size();
+  ++out->counts[m];
+  try {
+    return decoders_[m].decode(file, dataset_->describe(id) + "." + std::string(member.extension), pool);
+  } catch (const std::exception& error) {
+    const bool which = m == Modality::kImage && of_several;
+    throw BadSampleError("decode_error", (which ? "its picture ." + std::string(member.extension) + ": " : "") + error.what());
+  }
 }
 
-// Reads and decodes videos or sounds, each by itself.
-std::vector<DecodedMedia> SampleAssembler::decode_media(uint64_t id, Modality m, const Members& members, BufferPool* pool,
-                                                        AssembledSample* out) const {
-  std::vector<DecodedMedia> decoded;
-  for (const ShardMember* member : members) {
-    const std::vector<std::byte> file = read_media(id, *member, name_of(m));
-    out->bytes_read += file.size();
-    ++out->counts[m];
-    try {
-      decoded.push_back(decoders_[m].decode(file, dataset_->describe(id) + "." + std::string(member->extension), pool));
-    } catch (const std::exception& error) {
-      throw BadSampleError("decode_error", error.what());
-    }
-  }
-  return decoded;
+// The runs with the decoder's own token under its name.
+std::vector<TokenRun> SampleAssembler::named(std::vector<TokenRun> runs, Modality m) const {
+  for (TokenRun& run : runs)
+    if (run.token.empty()) run.token = media_tokens_[m];
+  return runs;
 }
 
-// Reads and decodes pictures into one tensor of `out`.
-void SampleAssembler::decode_pictures(uint64_t id, const Members& members, BufferPool* pool, AssembledSample* out) const {
-  if (members.empty()) return;
-  std::vector<int64_t> shape{static_cast<int64_t>(members.size())};
-  shape.insert(shape.end(), picture_decoder_.shape.begin(), picture_decoder_.shape.end());
-  HostTensor& pixels = out->media[picture_decoder_.media_name];
-  pixels = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
-  const int64_t each = pixels.count() / shape[0];
-  for (size_t k = 0; k < members.size(); ++k) {
-    const std::vector<std::byte> file = read_media(id, *members[k], "picture");
-    out->bytes_read += file.size();
-    ++out->counts[Modality::kImage];
-    try {
-      picture_decoder_.decode(file, pixels.data<float>() + static_cast<int64_t>(k) * each);
-    } catch (const std::exception& error) {
-      const std::string which = members.size() > 1 ? "its picture ." + std::string(members[k]->extension) + ": " : "";
-      throw BadSampleError("decode_error", which + error.what());
-    }
-  }
+// Nothing: the run is text.
+std::optional<int64_t> SampleAssembler::token_of(const TokenRun& run, Modality m) const {
+  if (run.token.empty()) return decoders_[m].token;
+  if (run.text) return {};
+  const std::optional<int64_t> id = tokenizer_->token_id(run.token);
+  if (!id && run.feature)
+    throw Error("the tokenizer does not know a media token", "'" + run.token + "'", "give the tokenizer of the model, or add the token to it",
+                ExitCode::kBadUsage);
+  return id;
 }
 
 namespace {
 
-// Puts the first `kept` of them into `media` as one, joined along the first dimension.
-void join_media(std::vector<DecodedMedia> decoded, size_t kept, Modality m, const std::string& name, BufferPool* pool,
-                std::map<std::string, HostTensor>* media) {
-  if (pool)
-    for (size_t k = kept; k < decoded.size(); ++k) pool->give_back(std::move(decoded[k].tensor));
-  if (kept == 0) return;
-  if (kept == 1) {
-    media->insert_or_assign(name, std::move(decoded[0].tensor));
-    return;
+// The tensors of a sample's media by name, in the order of the media.
+class MediaParts {
+ public:
+  explicit MediaParts(BufferPool* pool) : pool_(pool) {}
+  void add(std::map<std::string, HostTensor> tensors, Modality m) {
+    for (auto& [name, tensor] : tensors) parts_[name].push_back({std::move(tensor), m});
   }
-  std::vector<int64_t> shape = decoded[0].tensor.shape;
-  for (size_t k = 1; k < kept; ++k) {
-    const std::vector<int64_t>& other = decoded[k].tensor.shape;
-    if (!std::equal(shape.begin() + 1, shape.end(), other.begin() + 1, other.end()))
-      throw Error("media of one kind have different shapes", name);
-    shape[0] += other[0];
+  // Each joined along its first dimension.
+  void join(std::map<std::string, HostTensor>* media) {
+    for (auto& [name, parts] : parts_) {
+      if (parts.size() == 1) {
+        media->insert_or_assign(name, std::move(parts[0].tensor));
+        continue;
+      }
+      std::vector<int64_t> shape = parts[0].tensor.shape;
+      for (size_t k = 1; k < parts.size(); ++k) {
+        const std::vector<int64_t>& other = parts[k].tensor.shape;
+        if (!std::equal(shape.begin() + 1, shape.end(), other.begin() + 1, other.end()))
+          throw Error("media of one kind have different shapes", name);
+        shape[0] += other[0];
+      }
+      const DType dtype = parts[0].tensor.dtype;
+      HostTensor joined = pool_ ? pool_->tensor(dtype, shape, parts[0].modality) : HostTensor::make(dtype, shape);
+      std::byte* end = joined.bytes.data();
+      for (Part& part : parts) {
+        std::memcpy(end, part.tensor.bytes.data(), part.tensor.bytes.size());
+        end += part.tensor.bytes.size();
+        if (pool_) pool_->give_back(std::move(part.tensor));
+      }
+      media->insert_or_assign(name, std::move(joined));
+    }
   }
-  HostTensor joined = pool ? pool->tensor(DType::kF32, shape, m) : HostTensor::make(DType::kF32, shape);
-  std::byte* end = joined.bytes.data();
-  for (size_t k = 0; k < kept; ++k) {
-    HostTensor& part = decoded[k].tensor;
-    std::memcpy(end, part.bytes.data(), part.bytes.size());
-    end += part.bytes.size();
-    if (pool) pool->give_back(std::move(part));
-  }
-  media->insert_or_assign(name, std::move(joined));
-}
+
+ private:
+  struct Part {
+    HostTensor tensor;
+    Modality modality;
+  };
+  BufferPool* pool_;
+  std::map<std::string, std::vector<Part>> parts_;
+};
 
 }  // namespace
+
+MediumBounds MediaDecoder::bounds_of(const ShardSample& sample, ModalityBit kind, uint64_t files) const {
+  if (!bounds) return {most_tokens * static_cast<int64_t>(files), most_bytes * files};
+  MediumBounds all;
+  auto add = [&](const MediaFacts* facts) {
+    const MediumBounds one = bounds(facts);
+    all.tokens += one.tokens;
+    all.bytes += one.bytes;
+    --files;
+  };
+  if (kind == kHasImage && sample.picture_width > 0) {  // of picture(), which has no facts of its own
+    MediaFacts facts;
+    facts.width = sample.picture_width;
+    facts.height = sample.picture_height;
+    add(&facts);
+  }
+  for (const MediaFacts& facts : sample.media)
+    if (files > 0 && facts.kind == kind) add(&facts);
+  while (files > 0) add(nullptr);
+  return all;
+}
+
+MediaDecoder media_decoder_of(const PictureDecoder& pictures, int64_t token) {
+  MediaDecoder decoder;
+  decoder.token = token;
+  decoder.most_tokens = pictures.tokens;
+  decoder.most_bytes = sizeof(float);
+  for (int64_t side : pictures.shape) decoder.most_bytes *= static_cast<uint64_t>(side);
+  decoder.same_tokens = true;
+  std::vector<int64_t> shape{1};
+  shape.insert(shape.end(), pictures.shape.begin(), pictures.shape.end());
+  decoder.decode = [pictures, shape](std::span<const std::byte> file, const std::string&, BufferPool* pool) {
+    HostTensor pixels = pool ? pool->tensor(DType::kF32, shape) : HostTensor::make(DType::kF32, shape);
+    pictures.decode(file, pixels.data<float>());
+    return one_tensor(pictures.media_name, std::move(pixels), pictures.tokens);
+  };
+  return decoder;
+}
 
 void AssembledSample::give_back(BufferPool& pool) noexcept {
   for (auto& [name, tensor] : media) {
@@ -280,41 +333,39 @@ void SampleAssembler::assemble_conversation(uint64_t id, const ShardSample& samp
   const ConversationSample read = read_conversation(*dataset_, id, sample);
   out->bytes_read += read.bytes_read;
   const std::vector<MediumRef> media = read.conversation.media();
-  PerModality<Members> members;
-  for (size_t i = 0; i < media.size(); ++i) {
-    const Modality m = modality_of(media[i].kind);
-    if (!takes(m))
-      throw BadSampleError("bad_conversation", read.conversation.where + ": the model takes no " + name_of(m));
-    members[m].push_back(read.media[i]);
-  }
-  if (!members[Modality::kImage].empty() && (sample.flags & kSampleBadPictureSize))
-    throw BadSampleError("decode_error", "its picture has an impossible size");
-  // Only media whose number of positions decoding tells are decoded before it is known what a cut leaves of them.
-  PerModality<std::vector<DecodedMedia>> decoded;
-  for (Modality m : {Modality::kVideo, Modality::kAudio})
-    if (!decoders_[m].same_tokens) decoded[m] = decode_media(id, m, members[m], pool, out);
-  std::vector<std::vector<TokenRun>> expansions;
-  PerModality<size_t> next;
+  PerModality<uint64_t> given;
   for (const MediumRef& medium : media) {
     const Modality m = modality_of(medium.kind);
-    int64_t count = picture_decoder_.tokens;
-    if (m != Modality::kImage)
-      count = decoders_[m].same_tokens ? decoders_[m].most_tokens : decoded[m][next[m]++].tokens;
-    expansions.push_back({{media_tokens_[m], count, true}});
+    if (!takes(m))
+      throw BadSampleError("bad_conversation", read.conversation.where + ": the model takes no " + name_of(m));
+    ++given[m];
+  }
+  if (given[Modality::kImage] > 0 && (sample.flags & kSampleBadPictureSize))
+    throw BadSampleError("decode_error", "its picture has an impossible size");
+  auto decode = [&](size_t i) {
+    const Modality m = modality_of(media[i].kind);
+    return decode_medium(id, m, *read.media[i], given[m] > 1, pool, out);
+  };
+  // Only media whose number of positions decoding tells are decoded before it is known what a cut leaves of them.
+  std::vector<ProcessedMedia> decoded(media.size());
+  std::vector<std::vector<TokenRun>> expansions;
+  for (size_t i = 0; i < media.size(); ++i) {
+    const Modality m = modality_of(media[i].kind);
+    if (!decoders_[m].same_tokens) decoded[i] = decode(i);
+    expansions.push_back(named(decoders_[m].same_tokens ? std::vector<TokenRun>{{"", decoders_[m].most_tokens, true}} : decoded[i].tokens, m));
   }
   EncodedConversation encoded = options_.conversations->encode(read.conversation, expansions);
-  PerModality<size_t> kept;  // of each kind the first ones
-  for (size_t i = 0; i < media.size(); ++i) kept[modality_of(media[i].kind)] += encoded.kept[i];
-  for (Modality m : {Modality::kImage, Modality::kVideo, Modality::kAudio}) {
-    members[m].resize(kept[m]);
-    if (m == Modality::kImage) {
-      decode_pictures(id, members[m], pool, out);
-      continue;
-    }
-    if (decoders_[m].same_tokens) decoded[m] = decode_media(id, m, members[m], pool, out);
-    out->counts[m] = kept[m];
-    join_media(std::move(decoded[m]), kept[m], m, decoders_[m].media_name, pool, &out->media);
+  MediaParts parts(pool);
+  PerModality<uint64_t> kept;
+  for (size_t i = 0; i < media.size(); ++i) {
+    const Modality m = modality_of(media[i].kind);
+    if (!encoded.kept[i]) continue;
+    ++kept[m];
+    if (decoders_[m].same_tokens) decoded[i] = decode(i);
+    parts.add(std::move(decoded[i].tensors), m);
   }
+  parts.join(&out->media);
+  out->counts = kept;
   out->tokens = std::move(encoded.tokens);
   out->labels = std::move(encoded.labels);
   out->cut = encoded.cut;
@@ -335,46 +386,67 @@ void SampleAssembler::assemble_caption(uint64_t id, const ShardSample& sample, B
   const std::string& caption = read.text;
   out->bytes_read += read.bytes_read;
 
+  const std::vector<CaptionTemplate::Piece>& pieces = template_.pieces(present);
+  PerModality<std::vector<TokenRun>> runs;
+  MediaParts parts(pool);
+  for (const CaptionTemplate::Piece& piece : pieces) {
+    if (!piece.media) continue;
+    ProcessedMedia decoded = decode_medium(id, *piece.media, *members[static_cast<size_t>(*piece.media)], false, pool, out);
+    runs[*piece.media] = std::move(decoded.tokens);
+    parts.add(std::move(decoded.tensors), *piece.media);
+  }
+  parts.join(&out->media);
+
   std::vector<bool> learn;  // per token: whether it is a label
   auto append = [&](int64_t token, bool label) {
     out->tokens.push_back(token);
     learn.push_back(label);
   };
-  if (tokenizer_->bos_id()) append(*tokenizer_->bos_id(), false);
+  const std::optional<int64_t> bos = tokenizer_->bos_id();
+  const std::vector<TokenRun>* leading = pieces.empty() || !pieces[0].media ? nullptr : &runs[*pieces[0].media];
+  if (bos && !(leading && std::ranges::any_of(*leading, [&](const TokenRun& run) { return token_of(run, *pieces[0].media) == bos; })))
+    append(*bos, false);
   size_t first_label = 0;          // its place, for the message on what does not fit
+  size_t media_end = 0;            // behind the last token of a medium
   bool ends_with_caption = false;  // else the end belongs to other words and is not learned
-  for (const CaptionTemplate::Piece& piece : template_.pieces(present)) {
+  bool begun = false;              // the next medium's first words are there already
+  for (size_t p = 0; p < pieces.size(); ++p) {
+    const CaptionTemplate::Piece& piece = pieces[p];
     ends_with_caption = false;
     if (piece.media) {
       const Modality m = *piece.media;
-      int64_t count = picture_decoder_.tokens;
-      if (m == Modality::kImage) {
-        decode_pictures(id, {members[static_cast<size_t>(m)]}, pool, out);
-      } else {
-        std::vector<DecodedMedia> decoded = decode_media(id, m, {members[static_cast<size_t>(m)]}, pool, out);
-        count = decoded[0].tokens;
-        join_media(std::move(decoded), 1, m, decoders_[m].media_name, pool, &out->media);
+      for (size_t r = 0; r < runs[m].size(); ++r) {
+        const TokenRun& run = runs[m][r];
+        const std::optional<int64_t> token = token_of(run, m);
+        if (!token && !(r == 0 && begun))
+          for (int64_t word : tokenizer_->encode(text_of({run}))) append(word, false);
+        for (int64_t i = 0; token && i < run.count; ++i) {
+          if (run.feature) out->media_positions[m].push_back(static_cast<int64_t>(out->tokens.size()));
+          append(*token, false);
+        }
       }
-      const int64_t token = m == Modality::kImage ? options_.image_token : decoders_[m].token;
-      for (int64_t i = 0; i < count; ++i) {
-        out->media_positions[m].push_back(static_cast<int64_t>(out->tokens.size()));
-        append(token, false);
-      }
+      begun = false;
+      media_end = out->tokens.size();
       continue;
     }
+    // A medium may begin with words ("Frame1: "): they are one text with the words in front of them.
+    std::string words;
+    if (p + 1 < pieces.size() && pieces[p + 1].media) {
+      const Modality m = *pieces[p + 1].media;
+      if (!runs[m].empty() && !token_of(runs[m][0], m)) words = text_of({runs[m][0]});
+      begun = !words.empty();
+    }
     if (!piece.has_caption) {
-      for (int64_t token : piece.before_ids) append(token, false);
+      for (int64_t token : words.empty() ? piece.before_ids : tokenizer_->encode(piece.before + words)) append(token, false);
       continue;
     }
     // The caption is encoded together with the words around it, as a tokenizer sees them in one text; its own tokens are
     // those beyond what the words in front and behind give alone.
-    const std::vector<int64_t> text = tokenizer_->encode(piece.before + caption + piece.after);
-    for (Modality m : kAllModalities) {
-      const int64_t token = m == Modality::kImage ? options_.image_token : decoders_[m].token;
-      if (!mark_of(m).empty() && std::ranges::find(text, token) != text.end())
+    const std::vector<int64_t> text = tokenizer_->encode(piece.before + caption + piece.after + words);
+    for (Modality m : kAllModalities)
+      if (takes(m) && decoders_[m].token != -1 && std::ranges::find(text, decoders_[m].token) != text.end())
         throw BadSampleError("bad_text", "its caption contains the " + std::string(name_of(m)) + " token");
-    }
-    const std::vector<int64_t>&before = piece.before_ids, &after = piece.after_ids;
+    const std::vector<int64_t>&before = piece.before_ids, after = words.empty() ? piece.after_ids : tokenizer_->encode(piece.after + words);
     size_t from = 0, to = text.size();
     while (from < to && from < before.size() && text[from] == before[from]) ++from;
     for (size_t k = 0; to > from && k < after.size() && text[to - 1] == after[after.size() - 1 - k]; ++k) --to;
@@ -389,10 +461,7 @@ void SampleAssembler::assemble_caption(uint64_t id, const ShardSample& sample, B
     if (options_.drop_over_length)
       throw BadSampleError("too_long", std::to_string(out->tokens.size()) + " positions, data.max_length is " +
                                            std::to_string(options_.max_length));
-    bool media_cut = false;
-    for (const std::vector<int64_t>& positions : out->media_positions)
-      media_cut |= !positions.empty() && positions.back() >= options_.max_length;
-    if (media_cut || keep <= first_label)
+    if (media_end > keep || keep <= first_label)
       throw BadSampleError("too_long", "its media and one token of its caption need " + std::to_string(first_label + 1) +
                                            " positions or more, data.max_length is " + std::to_string(options_.max_length));
     out->tokens.resize(keep);
@@ -410,9 +479,8 @@ void SampleAssembler::assemble_caption(uint64_t id, const ShardSample& sample, B
 }
 
 static Modality modality_of_media(const std::string& name) {
-  return name == "pixel_values_videos" ? Modality::kVideo
-         : name == "input_features"    ? Modality::kAudio
-                                       : Modality::kImage;
+  if (name == "input_features" || name.ends_with("attention_mask")) return Modality::kAudio;
+  return name.find("video") != std::string::npos ? Modality::kVideo : Modality::kImage;
 }
 
 MicroBatch join_samples(const std::vector<const AssembledSample*>& samples, const std::vector<uint64_t>& ids,
@@ -420,9 +488,11 @@ MicroBatch join_samples(const std::vector<const AssembledSample*>& samples, cons
   MicroBatch batch;
   size_t total = 0;
   std::map<std::string, std::vector<int64_t>> shapes;
+  std::map<std::string, DType> types;
   for (const AssembledSample* sample : samples) {
     total += sample->tokens.size();
     for (const auto& [name, tensor] : sample->media) {
+      types.emplace(name, tensor.dtype);
       auto [shape, fresh] = shapes.emplace(name, tensor.shape);
       if (!fresh) shape->second[0] += tensor.shape[0];
     }
@@ -435,7 +505,7 @@ MicroBatch join_samples(const std::vector<const AssembledSample*>& samples, cons
   std::map<std::string, std::byte*> ends;
   for (const auto& [name, shape] : shapes) {
     HostTensor& joined = batch.media[name];
-    joined = pool ? pool->tensor(DType::kF32, shape, modality_of_media(name)) : HostTensor::make(DType::kF32, shape);
+    joined = pool ? pool->tensor(types.at(name), shape, modality_of_media(name)) : HostTensor::make(types.at(name), shape);
     ends[name] = joined.bytes.data();
   }
   for (const AssembledSample* sample : samples) {

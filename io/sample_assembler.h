@@ -22,18 +22,10 @@
 #include "io/micro_batch.h"
 #include "io/modality.h"
 #include "io/modality_index.h"
+#include "io/sample_media.h"
 #include "io/tokenizer.h"
 
 namespace mso {
-
-// The family's processor as the assembler sees it: io/image_processor.h for LLaVA, a stub in tests.
-struct PictureDecoder {
-  std::vector<int64_t> shape;  // of one picture in the model's input: {3, height, width}
-  int64_t tokens = 0;          // positions of one picture: (side/patch)² for strategy "default", one more for "full"
-  std::string media_name = "pixel_values";  // in MicroBatch::media
-  // Encoded file → float32 pixels of `shape`; called from several threads at once; throws Error for a bad picture.
-  std::function<void(std::span<const std::byte> file, float* pixels)> decode;
-};
 
 // Every reason for which a sample can be left out has a number ≥ 1, so that ranks can agree with one byte per sample.
 uint8_t reason_code(const std::string& reason);  // an unknown reason is "other"
@@ -43,7 +35,7 @@ struct AssemblerOptions {
   std::string text_template = "<image>{caption}";  // data.template
   // data.caption: "txt" (the .txt member) or a JSON pointer into the .json member, "/captions/en".
   std::string caption = "txt";
-  int64_t image_token = 0;        // id that fills image positions (model.image_token_index)
+  int64_t image_token = 0;        // id that fills positions of a PictureDecoder's pictures (model.image_token_index)
   int64_t max_length = 0;         // data.max_length in packed positions; 0: no limit
   bool drop_over_length = false;  // data.over_length: what is longer is left out instead of cut
   // How conversations are encoded, by the same limit and rule; none: data with conversations is refused, for this reason.
@@ -53,26 +45,11 @@ struct AssemblerOptions {
   uint64_t max_member_bytes = uint64_t{256} << 20;  // larger pictures are refused, reason "too_large"
 };
 
-// A video or a sound as the assembler sees it.
-struct DecodedMedia {
-  HostTensor tensor;   // [items, …]: frames of a clip, windows of a sound; joined along the first dimension
-  int64_t tokens = 0;  // positions it fills
-};
-struct MediaDecoder {
-  std::string media_name;  // in MicroBatch::media: "pixel_values_videos", "input_features"
-  int64_t token = -1;      // id that fills its positions
-  int64_t most_tokens = 0;  // of one file, for costs and memory
-  uint64_t most_bytes = 0;  // of its tensor
-  bool same_tokens = false;  // every file fills `most_tokens`
-  // Called from several threads at once; throws Error for a bad file. `name` is for messages.
-  std::function<DecodedMedia(std::span<const std::byte> file, const std::string& name, BufferPool* pool)> decode;
-};
-
 struct AssembledSample {
   std::vector<int64_t> tokens;           // [t]
   std::vector<int64_t> labels;           // [t] shifted: labels[i] is the token after i, or kIgnoreLabel
   PerModality<std::vector<int64_t>> media_positions;  // positions inside the sample that hold features of each
-  std::map<std::string, HostTensor> media;            // by the decoder's media_name, [items, …]
+  std::map<std::string, HostTensor> media;            // under the names of the decoders' tensors, [items, …]
   PerModality<uint64_t> counts;          // files of each that are in it
   uint64_t bytes_read = 0;
   bool cut = false;                      // text was cut at max_length
@@ -85,6 +62,8 @@ struct AssembledSample {
 // Rules. bos in front and eos at the end where the tokenizer has them. Labels only on the caption and the eos behind
 // it, never on media, bos or the template's own words. Of a sample all media are used that the template has a mark for
 // (<image>, <video>, <audio>); marks without a file are left out, so one without any is trained on as text.
+// A mark is replaced by what its medium's decoder says (TokenRun); words among that are tokenised with the text in front. A
+// medium that brings bos itself (Fuyu) has none in front of it.
 // data.max_length: what is longer is left out, "too_long", or cut at its end, eos included (a cut caption does not end
 // there); positions of media are never cut: where not even one caption token fits, the sample is bad, "too_long".
 // Conversations (io/conversation_sample.h, with data.caption: txt): io/conversation_encoder.h; all their media are used, but
@@ -93,10 +72,13 @@ struct AssembledSample {
 // bad_conversation missing_media template_error, and those of Dataset::unusable_reason().
 class SampleAssembler {
  public:
-  // `others`: decoders of video and audio; one without decode() is none. Error (kBadUsage) for a template without
+  // `decoders`: of pictures, video and audio; one without decode() is none. Error (kBadUsage) for a template without
   // {caption}, with a mark twice, or with a mark that has no decoder, and for conversations without a chat template.
   SampleAssembler(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Tokenizer> tokenizer,
-                  PictureDecoder picture_decoder, AssemblerOptions options, PerModality<MediaDecoder> others = {});
+                  PerModality<MediaDecoder> decoders, AssemblerOptions options);
+  // The same with pictures that fill positions of options.image_token.
+  SampleAssembler(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Tokenizer> tokenizer,
+                  const PictureDecoder& pictures, AssemblerOptions options, PerModality<MediaDecoder> others = {});
 
   // From the index alone.
   SampleCost cost(uint64_t id) const;
@@ -110,28 +92,26 @@ class SampleAssembler {
 
   const Dataset& dataset() const { return *dataset_; }
   const std::shared_ptr<const Dataset>& shared_dataset() const { return dataset_; }
-  const PictureDecoder& picture_decoder() const { return picture_decoder_; }
   const AssemblerOptions& options() const { return options_; }
 
  private:
-  using Members = std::vector<const ShardMember*>;
-  bool takes(Modality m) const { return m == Modality::kImage || (m != Modality::kText && decoders_[m].decode); }
+  bool takes(Modality m) const { return decoders_[m].decode != nullptr; }
   bool is_conversation(const ShardSample& sample) const;
   Modality counted_as(SampleKind kind) const;
   const ShardMember* member_for(const ShardSample& sample, Modality m) const;
   PerModality<uint64_t> media_of(const ShardSample& sample) const;
-  std::vector<std::byte> read_media(uint64_t id, const ShardMember& member, const char* what) const;
-  std::vector<DecodedMedia> decode_media(uint64_t id, Modality m, const Members& members, BufferPool* pool, AssembledSample* out) const;
-  void decode_pictures(uint64_t id, const Members& members, BufferPool* pool, AssembledSample* out) const;
+  ProcessedMedia decode_medium(uint64_t id, Modality m, const ShardMember& member, bool of_several, BufferPool* pool,
+                               AssembledSample* out) const;
+  std::vector<TokenRun> named(std::vector<TokenRun> runs, Modality m) const;
+  std::optional<int64_t> token_of(const TokenRun& run, Modality m) const;
   void assemble_caption(uint64_t id, const ShardSample& sample, BufferPool* pool, AssembledSample* out) const;
   void assemble_conversation(uint64_t id, const ShardSample& sample, BufferPool* pool, AssembledSample* out) const;
   std::shared_ptr<const Dataset> dataset_;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  PictureDecoder picture_decoder_;
+  PerModality<MediaDecoder> decoders_;
   AssemblerOptions options_;
-  PerModality<MediaDecoder> decoders_;  // of video and audio
   CaptionTemplate template_;
-  PerModality<std::string> media_tokens_;  // with conversations: how the tokenizer writes what fills positions
+  PerModality<std::string> media_tokens_;  // with conversations: how the tokenizer writes MediaDecoder::token
 };
 
 // Joins samples into one packed MicroBatch, in the given order.

@@ -33,7 +33,7 @@ int64_t frame_count(const VideoSampling& s, int64_t total, double rate) {
   if (s.rule == VideoSampling::Rule::kAll) return total;
   const double wanted = static_cast<double>(total) / rate * s.fps;
   int64_t n;
-  if (s.rule == VideoSampling::Rule::kUniform) {
+  if (s.rule == VideoSampling::Rule::kUniform || s.rule == VideoSampling::Rule::kMiddle) {
     n = s.num_frames > 0 ? s.num_frames : std::max<int64_t>(1, clamped(wanted));
     return std::min(n, total);
   }
@@ -42,7 +42,8 @@ int64_t frame_count(const VideoSampling& s, int64_t total, double rate) {
     n = clamped(std::nearbyint(static_cast<double>(s.num_frames) / static_cast<double>(patch))) * patch;
     if (n > total) n = total / patch * patch;
   } else {
-    const double low = static_cast<double>((s.min_frames + patch - 1) / patch * patch);
+    const bool tools = s.rule == VideoSampling::Rule::kQwenVlUtils;  // these round the minimum up
+    const double low = static_cast<double>(tools ? (s.min_frames + patch - 1) / patch * patch : s.min_frames);
     const double high = static_cast<double>(std::min(s.max_frames, total) / patch * patch);
     n = clamped(std::min({std::max(wanted, low), high, static_cast<double>(total)})) / patch * patch;
   }
@@ -68,6 +69,8 @@ std::vector<int64_t> sample_frames(const VideoSampling& sampling, int64_t total,
       Wide rounded = (twice + step) / (2 * step);
       if ((twice + step) % (2 * step) == 0 && rounded % 2 == 1) --rounded;  // halves to even
       indices[i] = static_cast<int64_t>(rounded);
+    } else if (sampling.rule == VideoSampling::Rule::kMiddle) {
+      indices[i] = static_cast<int64_t>((Wide{2} * i + 1) * total / (Wide{2} * n));
     } else {
       indices[i] = static_cast<int64_t>(Wide{i} * total / n);
     }
@@ -89,7 +92,8 @@ std::vector<int64_t> sample_times(const VideoSampling& sampling, const std::vect
   std::vector<int64_t> indices(n);
   for (int64_t i = 0; i < n; ++i) {
     // A hair later, so that a frame that begins at this very time is the one shown.
-    const double time = start + step * static_cast<double>(i) + 1e-9;
+    const double place = static_cast<double>(i) + (sampling.rule == VideoSampling::Rule::kMiddle ? 0.5 : 0);
+    const double time = start + step * place + 1e-9;
     const auto after = std::upper_bound(timestamps_s.begin(), timestamps_s.end(), time);
     indices[i] = std::max<int64_t>(0, after - timestamps_s.begin() - 1);
   }

@@ -21,12 +21,14 @@ struct VideoSampling {
     // no minimum,
     // no multiple of anything.
     kUniform,
+    // InternVLVideoProcessor.sample_frames of transformers: as kUniform, at ⌊(i + ½) · total / n⌋.
+    kMiddle,
     kAll,  // every frame
   };
   Rule rule = Rule::kQwen2Vl;
   double fps = 2;          // frames per second of the clip; unused where num_frames is given
   int64_t num_frames = 0;  // above 0: this many (for the Qwen rules rounded to a multiple of temporal_patch)
-  int64_t min_frames = 4;  // of the Qwen rules with fps, rounded up to a multiple of temporal_patch
+  int64_t min_frames = 4;  // of the Qwen rules with fps; kQwenVlUtils rounds it up to a multiple of temporal_patch
   int64_t max_frames = 768;  // likewise, rounded down
   int64_t temporal_patch = 2;
 

@@ -89,7 +89,7 @@ std::unique_ptr<mso::DataLoader> make_loader(const std::shared_ptr<const mso::Da
   for (mso::Modality m : {mso::Modality::kVideo, mso::Modality::kAudio}) {
     others[m].token = -2 - static_cast<int64_t>(m);
     others[m].most_tokens = 196;
-    others[m].decode = [](auto...) -> mso::DecodedMedia { throw mso::Error("the shards are holes", "index_bench"); };
+    others[m].decode = [](auto...) -> mso::ProcessedMedia { throw mso::Error("the shards are holes", "index_bench"); };
   }
   mso::AssemblerOptions options;
   options.text_template = "<image><video><audio>{caption}";

@@ -389,6 +389,23 @@ PYTHON
   [[ "$output" == *"no GPU to decode video on: FFmpeg finds no CUDA device"*"auto takes the CPU"* ]]
 }
 
+@test "bench takes conversations, and refuses a folder that is no model's" {
+  mkdir "$work/chats"
+  printf '%s\n' '{"id": "a", "conversations": [{"from": "human", "value": "what?"}, {"from": "gpt", "value": "this"}]}' \
+    '{"id": "b", "messages": [{"role": "user", "content": "why?"}, {"role": "assistant", "content": "so"}]}' >"$work/chats/chat.jsonl"
+  mso data pack "$work/chats/chat.jsonl" "$work/chat-shards"
+  mso data bench "$work/chat-shards" --batch 2 --dump "$work/batch.safetensors" >"$work/chat.json"
+  grep -q '"bad_samples": 0' "$work/chat.json"
+  [ -s "$work/batch.safetensors" ]
+  run mso data bench "$work/chat-shards" --chat-template nosuch
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"nosuch"* ]]
+  mkdir "$work/no-model"
+  run mso data bench "$work/chat-shards" --processor "$work/no-model"
+  [ "$status" -eq 2 ]
+  [[ "$output" == *"no-model"* ]]
+}
+
 @test "bench --timeline writes each step, and over nothing" {
   mso data pack "$work/src" "$work/out"
   mso data bench "$work/out" --batch 1 --epochs 3 --image-size 32 --timeline "$work/steps" >"$work/bench.json"

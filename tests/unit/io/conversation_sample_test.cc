@@ -47,17 +47,16 @@ class ConversationSampleTest : public ::testing::Test {
     PerModality<MediaDecoder> others;
     for (Modality m : {Modality::kVideo, Modality::kAudio}) {
       MediaDecoder& decoder = others[m];
-      decoder.media_name = name_of(m);
       decoder.token = m == Modality::kVideo ? kVideo : kAudio;
       decoder.most_tokens = same_tokens ? 2 : 6;
       decoder.same_tokens = same_tokens;
       decoder.most_bytes = 64;
-      decoder.decode = [same_tokens](std::span<const std::byte> file, const std::string&, BufferPool* pool) {
+      decoder.decode = [same_tokens, m](std::span<const std::byte> file, const std::string&, BufferPool* pool) {
         const auto rows = static_cast<int64_t>(file.size());
         if (rows > 6) throw Error("damaged", "stub");
-        DecodedMedia media{pool ? pool->tensor(DType::kF32, {rows, 2}) : HostTensor::make(DType::kF32, {rows, 2}), same_tokens ? 2 : rows};
-        for (int64_t i = 0; i < rows * 2; ++i) media.tensor.data<float>()[i] = static_cast<float>(file[static_cast<size_t>(i / 2)]);
-        return media;
+        HostTensor tensor = pool ? pool->tensor(DType::kF32, {rows, 2}) : HostTensor::make(DType::kF32, {rows, 2});
+        for (int64_t i = 0; i < rows * 2; ++i) tensor.data<float>()[i] = static_cast<float>(file[static_cast<size_t>(i / 2)]);
+        return one_tensor(name_of(m), std::move(tensor), same_tokens ? 2 : rows);
       };
     }
     return others;

@@ -339,17 +339,16 @@ class MixedLoaderTest : public ::testing::Test {
     PerModality<MediaDecoder> others;
     for (Modality m : {Modality::kVideo, Modality::kAudio}) {
       MediaDecoder& decoder = others[m];
-      decoder.media_name = name_of(m);
       decoder.token = m == Modality::kVideo ? 260 : 261;
       decoder.most_tokens = 3;
       decoder.most_bytes = 64;
-      decoder.decode = [gate = gate_](std::span<const std::byte> file, const std::string&, BufferPool*) {
+      decoder.decode = [gate = gate_, m](std::span<const std::byte> file, const std::string&, BufferPool*) {
         const std::string text(reinterpret_cast<const char*>(file.data()), file.size());
         gate->wait(text);
         if (text == "broken") throw Error("damaged", "stub");
-        DecodedMedia media{HostTensor::make(DType::kF32, {static_cast<int64_t>(text.size() % 3 + 1), 2}), 3};
-        for (int64_t i = 0; i < media.tensor.count(); ++i) media.tensor.data<float>()[i] = static_cast<float>(text.back());
-        return media;
+        HostTensor tensor = HostTensor::make(DType::kF32, {static_cast<int64_t>(text.size() % 3 + 1), 2});
+        for (int64_t i = 0; i < tensor.count(); ++i) tensor.data<float>()[i] = static_cast<float>(text.back());
+        return one_tensor(name_of(m), std::move(tensor), 3);
       };
     }
     AssemblerOptions options;

@@ -73,7 +73,7 @@ TEST_F(AssemblerTest, TheIndexCountsModalitiesOfEverySample) {
   PerModality<MediaDecoder> others;
   for (Modality m : {Modality::kVideo, Modality::kAudio}) {
     others[m].token = m == Modality::kVideo ? 260 : 261;
-    others[m].decode = [](std::span<const std::byte>, const std::string&, BufferPool*) { return DecodedMedia{}; };
+    others[m].decode = [](std::span<const std::byte>, const std::string&, BufferPool*) { return ProcessedMedia{}; };
   }
   const auto has = [&](const ShardSample& sample, Modality m) {
     return std::ranges::any_of(sample.members, [&](const ShardMember& member) { return media_of_extension(member.extension) == m; });
@@ -112,6 +112,74 @@ TEST_F(AssemblerTest, TheIndexCountsModalitiesOfEverySample) {
       PerModality<uint64_t> k;
       for (uint64_t id = 0; id < data->size(); ++id) ASSERT_EQ(index.select(assembler.modality(id), k[assembler.modality(id)]++), id);
     }
+}
+
+// A processor of another kind: words, tokens of its own, several tensors, bos behind the medium.
+TEST_F(AssemblerTest, ServesWhatAProcessorPutsInTheText) {
+  test::write_text(folder_ / "s.tar", TarBytes()
+                                          .file("a.mp4", "abc").file("a.txt", "Hi")
+                                          .file("b.png", fake_picture(5, 5, 3)).file("b.txt", "Hi")
+                                          .end());
+  const std::shared_ptr<const Tokenizer> bytes = load_tokenizer("bytes");
+  PerModality<MediaDecoder> decoders;
+  MediaDecoder& video = decoders[Modality::kVideo];
+  video.token = kImage;
+  video.bounds = [](const MediaFacts*) { return MediumBounds{9, 100}; };
+  video.decode = [](std::span<const std::byte> file, const std::string&, BufferPool* pool) {
+    const auto rows = static_cast<int64_t>(file.size());
+    ProcessedMedia media;
+    media.tensors["features"] = pool ? pool->tensor(DType::kF32, {rows, 2}) : HostTensor::make(DType::kF32, {rows, 2});
+    media.tensors["grid"] = HostTensor::make(DType::kI64, {1, 3});
+    std::fill_n(media.tensors["features"].data<float>(), rows * 2, 1.5f);
+    std::fill_n(media.tensors["grid"].data<int64_t>(), 3, rows);
+    media.tokens = {{"F1: ", 1, false, true}, {"<image>", 2, true}, {"\nF2: ", 1, false, true}, {"<image>", 1, true}};
+    return media;
+  };
+  decoders[Modality::kImage].decode = [bos = bytes->token(kBos).value()](std::span<const std::byte>, const std::string&, BufferPool*) {
+    ProcessedMedia media;
+    media.tokens = {{"<image>", 3, true}, {bos, 1}};
+    return media;
+  };
+  AssemblerOptions options;
+  options.text_template = "<image>V<video>{caption}";
+  const auto data = Dataset::open({folder_.string()});
+  const SampleAssembler assembler(data, bytes, decoders, options);
+  const AssembledSample clip = assembler.assemble(0);
+  EXPECT_EQ(clip.tokens, (std::vector<int64_t>{kBos, 'V', 'F', '1', ':', ' ', kImage, kImage, '\n', 'F', '2', ':', ' ', kImage, 'H', 'i', kEos}));
+  EXPECT_EQ(clip.media_positions[Modality::kVideo], (std::vector<int64_t>{6, 7, 13}));
+  EXPECT_EQ(clip.labels[12], kIgnoreLabel);
+  EXPECT_EQ(clip.labels[13], 'H');
+  EXPECT_EQ(assembler.cost(0).picture, 9);
+  EXPECT_GE(assembler.decoded_bytes(0), 100u);
+  const AssembledSample picture = assembler.assemble(1);  // bos is behind the picture, and not in front of it too
+  EXPECT_EQ(picture.tokens, (std::vector<int64_t>{kImage, kImage, kImage, kBos, 'V', 'H', 'i', kEos}));
+  const MicroBatch batch = join_samples({&clip, &clip}, {0, 0});
+  EXPECT_EQ(batch.media.at("grid").dtype, DType::kI64);
+  EXPECT_EQ(batch.media.at("grid").shape, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(batch.media.at("features").shape, (std::vector<int64_t>{6, 2}));
+  EXPECT_EQ(batch.media_positions.at("video"), (std::vector<int64_t>{6, 7, 13, 23, 24, 30}));
+  // Never cut within a medium, its words included.
+  for (int64_t length = 1; length < 17; ++length) {
+    options.max_length = length;
+    const SampleAssembler cutting(data, bytes, decoders, options);
+    if (length < 15)
+      EXPECT_EQ(reason(cutting, 0), "too_long") << length;
+    else
+      EXPECT_EQ(cutting.assemble(0).tokens.size(), static_cast<size_t>(length));
+  }
+  // A token that the tokenizer lacks and that features go to is a mistake with a name.
+  decoders[Modality::kImage].decode = [](std::span<const std::byte>, const std::string&, BufferPool*) {
+    ProcessedMedia media;
+    media.tokens = {{"<|image_pad|>", 3, true}};
+    return media;
+  };
+  options.max_length = 0;
+  try {
+    SampleAssembler(data, bytes, decoders, options).assemble(1);
+    FAIL();
+  } catch (const BadSampleError& error) {
+    EXPECT_NE(error.detail().find("<|image_pad|>"), std::string::npos);
+  }
 }
 
 TEST_F(AssemblerTest, TextOnlySamplesLeaveTheMarkOut) {

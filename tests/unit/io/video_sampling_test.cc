@@ -33,6 +33,13 @@ TEST(VideoSampling, AsTheReferences) {
   EXPECT_EQ(sample_frames(rule(Rule::kQwen2Vl, 5), 10, 30), (Indices{0, 2, 5, 7}));  // round(2.5) = 2 pairs
   EXPECT_EQ(sample_frames(rule(Rule::kUniform, 5), 10, 30), (Indices{0, 2, 4, 6, 8}));
   EXPECT_EQ(sample_frames(rule(Rule::kQwenVlUtils, 4), 10, 30), (Indices{0, 3, 6, 9}));
+  EXPECT_EQ(sample_frames(rule(Rule::kMiddle, 8), 100, 25), (Indices{6, 18, 31, 43, 56, 68, 81, 93}));  // InternVLVideoProcessor
+  EXPECT_EQ(sample_frames(rule(Rule::kMiddle, 3), 10, 30), (Indices{1, 5, 8}));
+  VideoSampling three;  // min_frames 4 in whole patches of 3 frames: transformers rounds down, qwen-vl-utils up
+  three.temporal_patch = 3;
+  EXPECT_EQ(sample_frames(three, 12, 25).size(), 3u);
+  three.rule = Rule::kQwenVlUtils;
+  EXPECT_EQ(sample_frames(three, 12, 25).size(), 6u);
   EXPECT_EQ(sample_frames(rule(Rule::kAll), 3, 30), (Indices{0, 1, 2}));
   EXPECT_EQ(sample_frames(rule(Rule::kQwen2Vl), 100000, 25).size(), 768u);
   EXPECT_EQ(sample_frames(rule(Rule::kQwen2Vl), 767, 1).size(), 766u);
