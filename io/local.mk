@@ -104,7 +104,7 @@ libmso_io_la_SOURCES = \
   io/run_lineage.cc io/run_lineage.h \
   io/sample_assembler.cc io/sample_assembler.h \
   io/sample_content.cc io/sample_content.h \
-  io/sample_media.h \
+  io/sample_media.cc io/sample_media.h \
   io/sample_order.cc io/sample_order.h \
   io/sequence_alignment.cc io/sequence_alignment.h \
   io/shard_cache.cc io/shard_cache.h \
